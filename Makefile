@@ -6,7 +6,7 @@ ROOMS := nsqd lookupd admin apps shared pipeline penstock pyspark_nsq
 NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe disqueue)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lake spark up unit test suite campaign check bench crash docs docs-serve reference lock release screenshots format clean
+.PHONY: help setup lake spark up unit test suite campaign check bench crash docs docs-serve reference lock release image-check screenshots format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ lock: $(BIN)/python ## requirements*.lock, with hashes, and the SBOM, from pypro
 
 release: .venv/.dev ## sdist, wheel, .deb, SBOM and checksums of this commit into build/release, built twice and compared
 	$(BIN)/python -m deploy.release build/release
+
+image-check: .venv/.dev ## the containers' image, built and run by podman, as root and with Debian's archive; ARGS="--spark"
+	$(BIN)/python -m deploy.image_check $(ARGS)
 
 screenshots: .venv/.dev $(NODE_CLIENTS) .venv/.chromium ## every page of nsqadmin at two widths, light and dark, into build/screenshots, some into docs
 	$(BIN)/python -m tests.admin.screenshots build/screenshots docs/screenshots

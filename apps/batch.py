@@ -12,7 +12,7 @@ from apps.node_client import Node, add_address, open_node
 from shared.terminal.commands import CommandError, Commands, Parser, make_command, seconds
 from shared.terminal.output import Column, numbers, print_rows, utc
 
-EVERY = 0.5  # s between two looks at a batch
+LONGEST_WAIT = 30.0  # s for which a request waits; the client expects an answer within 60
 ADVICE = {
     "BATCH_NOT_FOUND": "the node has no such batch, or it was done more than a day ago: see `penstock batch list`",
     "INVALID_BATCH": "the name of a batch has 1 to 64 printable ASCII characters",
@@ -76,10 +76,10 @@ def _close(arguments: argparse.Namespace) -> int:
 def _wait(arguments: argparse.Namespace) -> int:
     until = time.monotonic() + arguments.timeout
     with open_node(arguments, ADVICE) as node:
-        while (found := _shown(node, arguments.batch))["state"] != "done":
-            if time.monotonic() > until:
+        left = arguments.timeout
+        while (found := _shown(node, arguments.batch, wait=f"{min(left, LONGEST_WAIT):.3f}s"))["state"] != "done":
+            if (left := until - time.monotonic()) <= 0:
                 raise CommandError(f"the batch {arguments.batch} is {found['state']}, and not done")
-            time.sleep(EVERY)
     print(json.dumps(found))
     return 0
 

@@ -76,12 +76,14 @@ any.
 The rows turns- (`--only turns`) provoke long turns of the reactor, each on a node of its own: see `turns`. A turn is measured
 by the clock on the wall, so on a busy machine it includes the time of other processes meanwhile.
 
+The rows lake- are those of the archive: see `lake`. Jobs run as processes, whose CPU includes their start.
+
 The files:
 
 * The table: `rows`, `stats` and `table`, over `server` (a process under measurement), `ports` and `outcome`; `gonsq` is Go's.
 * The load, in processes of their own: `load`, `publish`, `consume`, `job_load`, `spark_load`, over `wire` and `upgrade`.
 * Other rows: `sizes` over `crowd` and `firing`; `log_sizes`; `durable`; `read_back`; `jobs` and `queues` over `job_server`;
-  `job_turns`; `clients` over `client_load`; `nodes`; `copies`; `failover`; `turns`; `pipeline`.
+  `job_turns`; `clients` over `client_load`; `nodes`; `copies`; `failover`; `turns`; `pipeline`; `lake`.
 * nsqadmin's: `admin_pages` and `admin_open` over `admin_cluster`.
 * Work in a thread during a measured block: `background`.
 * Crash tests: the package `crash`.

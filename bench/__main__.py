@@ -20,6 +20,7 @@ from bench.copies import copies
 from bench.failover import failovers
 from bench.job_turns import job_turns
 from bench.jobs import jobs
+from bench.lake import lake
 from bench.load import raise_file_limit
 from bench.log_sizes import log_sizes
 from bench.nodes import nodes
@@ -118,7 +119,7 @@ def line_rows(beanstalkd: str = "", disque: str = "") -> list[LineRow]:
         *copies(),
         *failovers(),
     ]
-    return [*sizes(), *log_sizes(), *servers, *turns(), *pipeline(), *admin]
+    return [*sizes(), *log_sizes(), *servers, *turns(), *pipeline(), *lake(), *admin]
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -37,7 +37,7 @@ _IDLE = 20.0  # s during which an idle query is watched
 _POLL = 0.05  # s between two requests to the server
 
 
-def _retaining(program: Program) -> Program:
+def retaining(program: Program) -> Program:
     return program.with_flags("penstock", "-durability", "os", "-retention", "1h")
 
 
@@ -108,9 +108,9 @@ class Read:
         messages = max(20_000, int(self.messages * effort.scale))
         found: dict[str, list[float]] = {"noop": [], "parquet": []}
         costs: list[float] = []
-        with _retaining(program).start() as server, Spark() as spark:
-            published = _durable(server, fill(server, messages))
-            asked = {"nsqd": _http(server), "topic": TOPIC, "rows": published}
+        with retaining(program).start() as server, Spark() as spark:
+            published = durable(server, fill(server, messages))
+            asked = {"nsqd": http_address(server), "topic": TOPIC, "rows": published}
             for _ in range(_RUNS if effort.scale == 1 else 1):
                 for what, rates in found.items():
                     cpu = server.cpu()
@@ -137,7 +137,7 @@ class Read:
     def _channel(program: Program, messages: int) -> float:
         with program.start() as server, Spark() as spark:
             published = fill(server, messages)
-            rows, seconds = spark.do("channel", nsqd=_http(server), topic=TOPIC, channel=CHANNEL)
+            rows, seconds = spark.do("channel", nsqd=http_address(server), topic=TOPIC, channel=CHANNEL)
             if rows != published:
                 raise BenchError(f"channel mode gave {rows} of {published} rows")
             return rows / seconds
@@ -167,7 +167,7 @@ class Read:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _durable(server: Server, messages: int) -> int:
+def durable(server: Server, messages: int) -> int:
     """Wait until all messages are durable, since only durable ones can be read back."""
     while True:
         if json.loads(server.get(f"/topic/offsets?topic={TOPIC}"))["next"] >= messages:
@@ -210,7 +210,7 @@ class Follow:
     @staticmethod
     def _cost(shape: str, connections: int, program: Program, seconds: float, lake: Path | None) -> tuple[float, float]:
         """Return the server's ns per message, and the number of messages archived per published message."""
-        with _retaining(program).start() as server:
+        with retaining(program).start() as server:
             server.create(TOPIC)
             with _archive(server, lake):
                 before = _archived(lake)
@@ -231,7 +231,7 @@ def _archive(server: Server, lake: Path | None) -> Iterator[None]:
     if lake is None:
         yield
         return
-    job = ("archive", "--nsqd", _http(server), "--topic", TOPIC, "--lake", str(lake), "--every", str(_BATCH))
+    job = ("archive", "--nsqd", http_address(server), "--topic", TOPIC, "--lake", str(lake), "--every", str(_BATCH))
     process = subprocess.Popen(
         [sys.executable, "-m", "penstock.launch", "penstock", *job],
         cwd=ROOT,
@@ -260,11 +260,11 @@ class Sink:
     def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         messages = max(20_000, int(self.messages * effort.scale))
         rates, costs = [], []
-        with _retaining(program).start() as server, Spark() as spark:
+        with retaining(program).start() as server, Spark() as spark:
             spark.do("bodies", rows=messages)
             for run in range(1 + _RUNS if effort.scale == 1 else 1):
                 cpu = server.cpu()
-                rate = spark.rate("sink", nsqd=_http(server), topic=f"{TOPIC}{run}")
+                rate = spark.rate("sink", nsqd=http_address(server), topic=f"{TOPIC}{run}")
                 if run or effort.scale < 1:  # the first run has a cold JVM
                     rates.append(rate)
                     costs.append((server.cpu() - cpu) / messages)
@@ -280,7 +280,7 @@ class Idle:
 
     def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         seconds = _IDLE if effort.scale == 1 else _IDLE / 5
-        with _retaining(program).start() as server, Spark() as spark, _Relay(server) as relay:
+        with retaining(program).start() as server, Spark() as spark, _Relay(server) as relay:
             server.create(TOPIC)
             spark.do("idle", nsqd=f"{server.host}:{relay.port}", topic=TOPIC)
             time.sleep(seconds / 2)  # the query has started by now
@@ -334,7 +334,7 @@ class _Relay:
             sink.close()
 
 
-def _http(server: Server) -> str:
+def http_address(server: Server) -> str:
     return f"{server.host}:{server.ports['HTTP']}"
 
 

@@ -1,1 +1,4 @@
-"""Deployment: `release` builds what is released; the rest are files for containers, systemd, Prometheus and Grafana."""
+"""Deployment: files for containers, systemd, Kubernetes, Prometheus and Grafana.
+
+`release` builds what is released, with `debian` for the package; `image_check` tries the image for containers.
+"""

@@ -55,7 +55,7 @@ def cluster_problems(
     if any(tls) and not all(tls):
         wrong.append("--cluster-tls-cert, --cluster-tls-key and --cluster-tls-ca must be given together")
     elif not any(tls):
-        wrong += complaints("cluster-address", [address], _beyond_loopback)
+        wrong += complaints("cluster-address", filter(is_beyond_loopback, [address]), _needs_tls)
     if node_id < 0:
         wrong.append("--cluster-address needs --node-id: each node of the cluster has a number of its own, 0 to 1023")
     if not secret_file:
@@ -81,14 +81,22 @@ def no_address_of_nodes(address: str) -> str:
     return "a unix socket cannot be reached by other nodes: expected <addr>:<port>" if is_path else ""
 
 
-def _beyond_loopback(address: str) -> str:
-    """Return the reason why an address is refused without TLS, or "". Another check refuses unusable addresses."""
+def is_beyond_loopback(address: str) -> bool:
+    """Return True if other machines can reach an address. Of "" and unusable addresses, which other checks refuse: False."""
     try:
-        is_local = is_loopback(address)
+        return bool(address) and not is_loopback(address)
     except ListenError:
-        return ""
+        return False
+
+
+def _needs_tls(_: str) -> str:
     needed = "-cluster-tls-cert, -cluster-tls-key and -cluster-tls-ca"
-    return "" if is_local else f"beyond loopback the nodes need TLS: give {needed} (penstock cluster certs makes them)"
+    return f"beyond loopback the nodes need TLS: give {needed} (penstock cluster certs makes them)"
+
+
+def needs_auth_file(_: str) -> str:
+    """Return the reason why an address is refused without an auth file."""
+    return "anyone could connect: give --auth-file (penstock auth), or --require-auth=false"
 
 
 def check_events(word: str) -> str:

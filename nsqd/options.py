@@ -17,7 +17,9 @@ from nsqd.option_values import (
     check_attempts,
     check_events,
     cluster_problems,
+    is_beyond_loopback,
     lookupd_tls_problems,
+    needs_auth_file,
     no_address_of_nodes,
     odd_auth_address,
     read_attempts,
@@ -120,6 +122,7 @@ class NsqdOptions(TlsOptions):
         "get", "HTTP method to use for auth server requests: get or post", read=read_word("get", "post")
     )
     auth_file: str = option("", "path to a file that says who may do what, on every port (penstock auth)")
+    require_auth: bool = option(False, "refuse to start beyond loopback without auth-file")
     auth_token_file: str = option("", "path to a file with the token that this node shows to nsqlookupd")
     metrics_auth: bool = option(False, "answer /metrics only to those who may see stats, by auth-file")
     audit_file: str = option(
@@ -336,6 +339,12 @@ class NsqdOptions(TlsOptions):
         if self.tcp_shared_address and self.tcp_shared_address in self.tcp_address:
             wrong.append("--tcp-shared-address must not be --tcp-address, where consumers find this node alone")
         wrong += metrics_problems(self.metrics_auth, self.auth_file)
+        if self.require_auth and not self.auth_file:
+            addresses = (
+                *self.tcp_address, self.tcp_shared_address, self.http_address, self.https_address if self.tls_cert else "",
+                self.beanstalk_address, self.beanstalk_tls_address, self.disque_address, self.disque_tls_address,
+            )  # fmt: skip
+            wrong += complaints("require-auth", filter(is_beyond_loopback, addresses), needs_auth_file)
         for name, given in (("beanstalk", self.beanstalk_tls_address), ("disque", self.disque_tls_address)):
             if given and not self.tls_cert:
                 wrong.append(f"--{name}-tls-address needs --tls-cert and --tls-key")

@@ -37,7 +37,8 @@ class Archiver:
     most: int = 0  # messages of a batch; 0: no limit
     done: int = 0  # messages archived so far
     stopped: dict[str, str] = field(default_factory=dict)  # topics that have lost messages, each with what was lost
-    _positions: Positions = field(default_factory=dict)  # where the table ends
+    _positions: Positions = field(default_factory=dict)  # where the table ends, of the logs that it has
+    _cursors: Positions = field(default_factory=dict)  # where the cursors on the nodes were moved last
     _seen: set[NodeTopic] = field(default_factory=set)  # places whose position the table was asked for
 
     def begin(self) -> None:
@@ -93,8 +94,11 @@ class Archiver:
         count = rows.total()
         if advances and not self.table.commit([file for one in outcomes for file in one.files], advances, missing):
             count = 0  # the commit of an earlier life, whose answer was lost
-        changed = {place: at for place, at in end.items() if self._positions.get(place) != at}
-        self._positions = end
+        changed = {place: at for place, at in end.items() if self._cursors.get(place) != at}
+        self._cursors, added = end, {one.place for one in advances}
+        # A place that had no messages stays where it was, which may be nowhere: the table has no position in its log.
+        after = {place: at if place in added else self._positions.get(place) for place, at in end.items()}
+        self._positions = {place: at for place, at in after.items() if at is not None}
         for failure in self.follower.move_cursors(changed):
             say(f"cannot advance the cursor: {failure}")
         self.done += count

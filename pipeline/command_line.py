@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         add_options(job)
     what = "check what the daemons, archives and Spark need, and with --lake whether a lake can be written"
     doctor = jobs.add_parser("doctor", help=what, description=f"{what[0].upper()}{what[1:]}.")
-    doctor.add_argument("--lake", default="", metavar="URL", help="also try to write a lake there")
+    doctor.add_argument("--lake", metavar="URL", help="also try to write a lake there")
     return made
 
 

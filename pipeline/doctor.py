@@ -37,17 +37,17 @@ def main() -> int:
     return check(made.parse_args().lake)
 
 
-def check(url: str) -> int:
+def check(url: str | None) -> int:
     """Print the checks, and return 1 if the daemons lack something, 2 if only archives or Spark do, otherwise 0.
 
-    `url`: of a lake that is tried as well; "": none.
+    `url`: of a lake that is tried as well; None: no lake is.
     """
     lacking = list[str]()
     for name, need, look in _CHECKS:
         good, detail = look()
         lacking += [] if good else [need]
         print(f"{'ok     ' if good else 'MISSING'} {name:9} {detail}")
-    if url:
+    if url is not None:
         for good, detail in _lake(url):
             lacking += [] if good else [ARCHIVE]
             print(f"{'ok     ' if good else 'FAILED '} lake      {detail}")
@@ -91,12 +91,15 @@ def _lake(url: str) -> Iterator[Check]:
     except (LakeError, ImportError) as error:
         yield False, str(error)
         return
-    steps = _steps(lake, f"penstock-doctor-{uuid.uuid4().hex}")
+    name = f"penstock-doctor-{uuid.uuid4().hex}"
+    steps = _steps(lake, name)
     for step in STEPS:
         try:
             next(steps)
         except (DeltaError, OSError, ValueError, LakeError) as error:
             yield False, f"{step}: {one_line(error)}"
+            with suppress(OSError):
+                _remove(lake, name)
             return
         yield True, step
 
@@ -119,11 +122,22 @@ def _steps(lake: Lake, name: str) -> Iterator[None]:
     if not any(path.endswith("probe/file") for path in found):
         raise LakeError("the file that was written is not listed")
     yield
-    for path in found:
-        system.delete_file(path)
+    _remove(lake, name)
+    yield
+
+
+def _remove(lake: Lake, name: str) -> None:
+    """Delete the files of a table, and its directory if there is one."""
+    from pyarrow.fs import FileSelector
+
+    from penstock.lake.files import file_system
+
+    system = file_system(lake, name)
+    for one in system.get_file_info(FileSelector("", recursive=True)):
+        if one.is_file:
+            system.delete_file(one.path)
     if lake.is_directory:
         shutil.rmtree(lake.table(name))
-    yield
 
 
 def _commit_together(lake: Lake, name: str) -> None:

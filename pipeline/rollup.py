@@ -47,7 +47,7 @@ def run(given: argparse.Namespace) -> int:
             parts = _deliveries(rows) if name == DELIVERIES else _messages(rows)
             made = added(kind, [parts] if made is None else [made, parts])
             total += len(rows) if name == ROLLUP else 0
-        _store(lake, name, kind, made, messages.version())
+        store(lake, name, kind, made, messages.version())
     say(f"rolled up {total:,} messages" if total else "nothing new is archived since the last rollup")
     return 0
 
@@ -168,7 +168,7 @@ def _statistics(body: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
     return [keys | numbers | times], buckets
 
 
-def _store(lake: Lake, name: str, kind: Kind, made: Counts | None, version: int) -> None:
+def store(lake: Lake, name: str, kind: Kind, made: Counts | None, version: int) -> None:
     """Add counts to the rows of their days, in one commit. Raises LakeError."""
     table, predicate = kind.schema.empty_table(), None
     if made is not None and len(made.table):

@@ -26,6 +26,16 @@ def text(value: object) -> str:
     return without_surrogates(value) if isinstance(value, str) else ""
 
 
+def all_texts(values: list[Any]) -> list[str]:
+    """Return `text` of each value: the list itself if all of them are ASCII, as ten thousand names usually are."""
+    try:
+        if "".join(values).isascii():
+            return values
+    except TypeError:
+        pass  # one of them is no text
+    return list(map(text, values))
+
+
 def objects(value: object) -> list[JsonObject]:
     """Return the objects in a list; [] if it is no list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -97,11 +97,9 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
 
     def leave_out(self, kind: Kind) -> bool:
         """Count a line and return True, if `emit` would leave it out. For lines so frequent that making them is costly."""
-        self.acquire()
-        try:
+        assert self.lock is not None
+        with self.lock:  # `acquire` and `release` would be two calls more
             return self._repeats.leave_out(kind, self._clock())
-        finally:
-            self.release()
 
     def close(self) -> None:
         """Write the numbers of lines left out. logging calls this at the end of the program, too."""

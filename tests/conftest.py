@@ -54,6 +54,9 @@ def _context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ss
 
 vars(transports)["create_ssl_context"] = _context
 
+# Its 5 s are shorter than pauses of a busy machine, and than what some tests wait for.
+vars(httpx._config.DEFAULT_TIMEOUT_CONFIG).update(dict.fromkeys(("connect", "read", "write", "pool"), 60.0))
+
 # The longest first, so that in the end no worker has a long one left while the other has nothing. `--durations=0` shows times.
 LONG = (
     "pipeline/test_pipeline_process.py",

@@ -26,7 +26,7 @@ from penstock.client.consumer import Consumer
 from tests import forkserver
 from tests.forkserver import LAUNCH, ROOT, Popen
 
-START_TIMEOUT = 60.0  # s; a start takes 0.3 s, but CI machines sleep at times, and other tests run beside this one
+START_TIMEOUT = 120.0  # s; a start takes 0.3 s, but CI machines sleep at times, and other tests run beside this one
 STOP_TIMEOUT = 60.0  # s
 _LISTENING = re.compile(r"INFO: (?:(\w+): )?listening on (\S+)")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -17,6 +18,11 @@ from shared.values import SECOND
 
 DAY = 86_400 * SECOND
 UNPAUSE = "Unpause it. Nothing is delivered until then."
+INCLUDED_IN = {
+    "buried": "buried-growing",
+    "backlog-growing-slowly": "backlog-growing",
+}  # by rule: another that includes it
+PARTS = (0.75, 0.5, 0.25)  # of the window of a backlog that grows slowly
 NONE = ChannelFigures(*(0,) * 12, paused=False)
 
 
@@ -32,6 +38,7 @@ class Checks:
             "buried-growing": self._buried_growing, "buried": self._buried, "failures": self._failures,
             "consumers-lost": self._lost,
             "channel-without-consumer": self._without_consumer, "backlog-growing": self._growing,
+            "backlog-growing-slowly": self._growing_slowly,
             "oldest-message": self._oldest, "topic-without-channel": self._without_channel, "paused": self._paused,
             "tube-buried": self._tubes, "cursor-lag": self._cursors, "disk-low": self._disk_low, "disk-days": self._disk_days,
             "sync-slow": self._sync_slow, "clock-skew": self._clocks,
@@ -49,7 +56,7 @@ class Checks:
         channel = look.channels.get((subject.topic, subject.name.removeprefix(f"{subject.topic}/")), NONE)
         if subject.rule == "buried-growing":
             return f"{count(channel.buried)} buried"
-        if subject.rule == "backlog-growing" and channel is not NONE:
+        if subject.rule.startswith("backlog-growing") and channel is not NONE:
             return f"{count(channel.depth)} messages"
         return ""
 
@@ -57,8 +64,8 @@ class Checks:
         """Return the subjects of every rule that is on, and keep the snapshot for the next ones."""
         found = [one for rule in RULES if self.thresholds.is_on(rule) for one in self._checks[rule.name](look)]
         self.past.add(look)
-        growing = {one.key for one in found if one.rule == "buried-growing"}  # which includes the other alarm
-        return [one for one in found if one.rule != "buried" or one.key not in growing]
+        raised = {(one.rule, one.key) for one in found}
+        return [one for one in found if (INCLUDED_IN.get(one.rule), one.key) not in raised]
 
     # Channels
 
@@ -126,6 +133,28 @@ class Checks:
                 words = f"{count(depth)} messages, {count(now.depth - was)} more in {duration(over)}"
                 subject = channel_subject(rule, key, words, now.depth - was)
                 yield replace(subject, words=f"paused: {words}", advice=UNPAUSE) if now.paused else subject
+
+    def _growing_slowly(self, look: Snapshot) -> Found:
+        rule = "backlog-growing-slowly"
+        least, growth, minutes = (self._value(rule, name) for name in ("messages", "growth", "minutes"))
+        change = self.past.change(look, minutes)
+        over = look.at - change.since
+        if over < PARTS[0] * min(LONGEST_WINDOW, minutes * SPACING):
+            return
+        large = {
+            key: (now, change.before.get(key, NONE).depth)
+            for key, now in change.now.items()
+            if not now.paused and look.channels.get(key, now).depth >= max(1, least)
+        }
+        grown = {key: (now, was) for key, (now, was) in large.items() if now.depth - was >= max(1, was * growth / 100)}
+        parts = [self.past.change(look, part * minutes) for part in PARTS] if grown else []
+        for key, (now, was) in grown.items():
+            depths = [was, *(one.before.get(key, NONE).depth for one in parts), now.depth]
+            gained = now.depth - was
+            if all(later - earlier >= gained / 10 for earlier, later in pairwise(depths)):  # and not in one burst
+                depth = look.channels.get(key, now).depth
+                words = f"{count(depth)} messages, {count(gained)} more in {duration(over)}"
+                yield channel_subject(rule, key, words, gained)
 
     def _oldest(self, look: Snapshot) -> Found:
         longest = self._value("oldest-message", "minutes") * SPACING

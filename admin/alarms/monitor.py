@@ -37,6 +37,7 @@ LONGEST_PING = 5.0  # s between two rounds of pings
 SILENT = 4  # checks that leave out a node which has kept a check waiting and did not answer
 POLITE = 50  # times as long as a node's answer took, until it is asked again
 MOST_CURSORS = 1000  # of a node
+FILLED = ("backlog-growing", "backlog-growing-slowly", "topic-without-channel")  # rules whose alarms name a publisher
 MOST_NAMED = 5  # topics whose publishers are asked for in one check
 MOST_AGE = 10 * 365 * 24 * 3600  # s: the longest age that nsqd can be asked for
 ATTENTION = "/channels/attention"
@@ -189,7 +190,7 @@ class Monitor:
         live = self.inventory.asked(self._clock())
         await asyncio.gather(*map(self._ask, live))
         look = await self._snapshot(live)
-        found = await self._with_publishers(self.checks.check(look))
+        found = await self.with_publishers(self.checks.check(look))
         changes = self.book.update(found, look.at, partial(self.checks.current, look=look))
         self.last, self.checked_at, self.took = look, self._clock(), time.monotonic() - began
         self.completed += 1
@@ -199,9 +200,9 @@ class Monitor:
             self._since = since
             await self.store.put_alarms(since)
 
-    async def _with_publishers(self, found: list[Subject]) -> list[Subject]:
+    async def with_publishers(self, found: list[Subject]) -> list[Subject]:
         """Return the subjects; the first backlogs that grow name the connection that publishes the most to their topic."""
-        topics = dict.fromkeys(one.topic for one in found if one.rule == "backlog-growing")
+        topics = dict.fromkeys(one.topic for rule in FILLED for one in found if one.rule == rule)
         fastest: dict[str, str] = {}
         for topic in islice(topics, MOST_NAMED):
             with suppress(AllFailed, UpstreamError):
@@ -210,8 +211,7 @@ class Monitor:
                         f", {rate(one.rate)}/s" if one.rate is not None else ""
                     )
         return [
-            replace(one, words=one.words + fastest.get(one.topic, "")) if one.rule == "backlog-growing" else one
-            for one in found
+            replace(one, words=one.words + fastest.get(one.topic, "")) if one.rule in FILLED else one for one in found
         ]
 
     async def _ask(self, node: Producer) -> None:

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from admin.nodes.snapshot import ChannelFigures, Key, Snapshot
 
-SPACING = 60_000_000_000  # ns between two snapshots that are kept
-LONGEST_WINDOW = 15 * SPACING  # the longest time over which alarms compare
-MOST_SNAPSHOTS = 32  # that are kept: more than one a minute if nodes join
+SPACING = 60_000_000_000  # ns between two snapshots of the last quarter of an hour
+RECENT, SPARSE = 15 * SPACING, 5 * SPACING  # ns: that quarter, and between two of the snapshots before it
+LONGEST_WINDOW = 60 * SPACING  # the longest time over which alarms compare
+MOST_SNAPSHOTS = 32  # of the last quarter: more than one a minute if nodes join
 DISK_SPACING, DISK_SAMPLES, LEAST_DISK = 300_000_000_000, 36, 1_500_000_000_000  # ns; number of samples; ns
 
 
 class Past:
-    """The snapshots of the last quarter of an hour, one a minute, and the disks of the last hours."""
+    """The snapshots of the last hour, first one in five minutes and then one a minute, and the disks of the last hours."""
 
     def __init__(self) -> None:
         self._kept: deque[Snapshot] = deque()
+        self._older: deque[Snapshot] = deque()  # than RECENT
         self._disks: deque[tuple[int, dict[str, int]]] = deque(maxlen=DISK_SAMPLES)
 
     def add(self, look: Snapshot) -> None:
@@ -26,13 +29,18 @@ class Past:
         last = self._kept[-1] if self._kept else None
         if last is not None and look.at < last.at:  # the clock was set back: the earlier times are useless
             self._kept.clear()
+            self._older.clear()
             self._disks.clear()
         is_due = last is None or not 0 <= look.at - last.at < SPACING
         if is_due or not all(any(_has_channels(one, node) for one in self._kept) for node in look.answered):
             kept = {name: getattr(look, name) for name in ("answered", "parts", "given_up", "left_out")}
             self._kept.append(Snapshot(look.at, **kept))
-        while look.at - self._kept[0].at > LONGEST_WINDOW + SPACING:
-            self._kept.popleft()
+        while look.at - self._kept[0].at > RECENT + SPACING:
+            old = self._kept.popleft()
+            if not self._older or old.at - self._older[-1].at >= SPARSE:
+                self._older.append(old)
+        while self._older and look.at - self._older[0].at > LONGEST_WINDOW + SPACING:
+            self._older.popleft()
         while len(self._kept) > MOST_SNAPSHOTS:
             del self._kept[-2]  # the oldest ones make the windows long
         if not self._disks or look.at - self._disks[-1][0] >= DISK_SPACING:
@@ -56,7 +64,7 @@ class Past:
     def looks_before(self, look: Snapshot, minutes: float) -> Iterator[Snapshot]:
         """Yield the snapshots of the last minutes that left out no channel, the earliest first."""
         window = min(LONGEST_WINDOW, int(minutes * SPACING))
-        for one in self._kept:
+        for one in chain(self._older, self._kept):
             if 0 < look.at - one.at <= window + SPACING // 2 and not one.left_out:
                 yield one
 

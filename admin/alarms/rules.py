@@ -60,7 +60,7 @@ def _count(default: float, meaning: str, name: str = "messages", unit: str = "me
     return Threshold(name, default, unit, meaning)
 
 
-_WINDOW = _minutes("minutes", 10, "The time over which it is measured (at most 15)")
+_WINDOW = _minutes("minutes", 10, "The time over which it is measured (at most 60)")
 
 RULES: tuple[Rule, ...] = (
     Rule("node-down", Severity.CRITICAL, "Node down",
@@ -126,6 +126,14 @@ RULES: tuple[Rule, ...] = (
             _count(1000, "Messages ready, at least"),
             Threshold("growth", 10, "%", "Growth within the window, at least"), _WINDOW,
         ), hold=120),
+    Rule("backlog-growing-slowly", Severity.WARNING, "Backlog growing slowly",
+        "The channel has gained messages in each quarter of an hour, too slowly for the alarm `backlog-growing`.",
+        "Add consumers, raise their max_in_flight, or find out what slows them down.", "troubleshooting/backlog.md",
+        (
+            _count(1000, "Messages ready, at least"),
+            Threshold("growth", 10, "%", "Growth within the window, at least"),
+            _minutes("minutes", 60, "The time over which it is measured, in four parts (at most 60)"),
+        ), hold=600),
     Rule("oldest-message", Severity.WARNING, "Oldest message too old",
         "The oldest ready message of the channel has waited longer than allowed.",
         "Check whether consumers are connected and finish messages.", "troubleshooting/backlog.md",

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from admin.nodes.merge import entries, items, merged_channel, named, texts, topic_of
 from admin.nodes.upstreams import Gathered, Refused, Upstreams
-from shared.json_fields import JsonObject, number, objects, text
+from shared.json_fields import JsonObject, all_texts, number, objects, text
 
 LOOKUPDS, NSQDS = "nsqlookupd", "nsqd"
 WITHOUT_CLIENTS = {"format": "json", "include_clients": "false"}
@@ -278,7 +278,7 @@ def producer_of(data: JsonObject) -> Producer:
     names, tombstones = items(data.get("topics")), items(data.get("tombstones"))
     marks = [mark is True for mark in tombstones[: len(names)]]
     marks += [False] * (len(names) - len(marks))
-    topics = zip(map(text, names), marks, strict=True)
+    topics = zip(all_texts(names), marks, strict=True)
     given: dict[str, Any] = {name: text(data.get(name)) for name in Producer.TEXTS}
     given |= {name: number(data.get(name)) for name in Producer.PORTS}
     return Producer(

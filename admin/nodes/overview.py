@@ -15,7 +15,7 @@ from admin.nodes.cluster import PartialResult
 from admin.nodes.merge import fields, items, texts
 from admin.nodes.sorting import arranged
 from admin.nodes.views import Row, absent_row, drain_rank, topic_row, with_rates
-from shared.json_fields import JsonObject, number, numbers, text
+from shared.json_fields import JsonObject, all_texts, number, numbers, text
 
 TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 _NEEDED: dict[str, tuple[str, ...]] = {  # the columns that an order needs, unless it is the column of its name
@@ -81,7 +81,7 @@ def _add_node(found: Overview, data: JsonObject, columns: tuple[str, ...]) -> No
         found.totals[name] += number(totals.get(name))
     found.oldest = older(found.oldest, number(data.get("oldest")))
     found.paused.update(texts(data.get("paused"))[:MOST_NAMES])
-    names = list(map(text, items(data.get("names"))))
+    names = all_texts(items(data.get("names")))
     found.names.update(names)
     for column in columns:
         values = items(given.get(column))

@@ -29,7 +29,8 @@ class Publisher:
     @property
     def name(self) -> str:
         """The client, identity and address in one text."""
-        return " ".join(filter(None, (self.identity, self.client, self.address)))
+        client = self.client if self.client != self.address.rpartition(":")[0] else ""
+        return " ".join(filter(None, (self.identity, client, self.address)))
 
 
 def arguments_for(topic: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The counts of channels in /stats, summed up over nodes: only what `penstock channels` shows is decoded. Pure.
+"""The counts of channels and their clients in /stats: only what `penstock channels` and `clients` show is decoded. Pure.
 
 A node of 10,000 channels answers 4 MB. As objects of its own for each value they took 0.8 s of CPU a node.
 """
@@ -13,10 +13,49 @@ from msgspec import Meta, Struct
 Count = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]  # a tube has up to 200 bytes
 
+CLIENT_NAMES = {
+    "in_flight": "in_flight_count", "ready": "ready_count", "finished": "finish_count", "requeued": "requeue_count",
+    "connected_at": "connect_ts",
+}  # fmt: skip
 NAMES = {
     "channel": "channel_name", "clients": "client_count", "in_flight": "in_flight_count", "deferred": "deferred_count",
     "buried": "buried_count", "requeued": "requeue_count", "timed_out": "timeout_count", "messages": "message_count",
 }  # fmt: skip
+
+
+class Client(Struct, rename=CLIENT_NAMES):
+    """A consumer of a channel, at one node."""
+
+    client_id: str = ""
+    hostname: str = ""
+    remote_address: str = ""
+    user_agent: str = ""
+    in_flight: Count = 0
+    ready: Count = 0
+    finished: Count = 0
+    requeued: Count = 0
+    connected_at: Count = 0  # s since the epoch
+
+
+class ChannelClients(Struct, rename={"channel": "channel_name"}):
+    """A channel of a node, with its consumers."""
+
+    channel: Name
+    clients: list[Client] | None = None
+
+
+class TopicClients(Struct, rename={"name": "topic_name"}):
+    """A topic of a node, with the consumers of its channels."""
+
+    name: Name
+    channels: list[ChannelClients] | None = None
+
+
+class ClientsAnswer(Struct):
+    """The /stats of a node; `data` has it if the node is an nsqd before 1.0."""
+
+    topics: list[TopicClients] | None = None
+    data: ClientsAnswer | None = None
 
 
 class ChannelCounts(Struct, rename=NAMES):
@@ -37,13 +76,16 @@ class ChannelCounts(Struct, rename=NAMES):
 
     def add(self, other: ChannelCounts) -> None:
         """Add the same channel at another node."""
-        for name in _COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.depth += other.depth  # by name: ten nodes of 10,000 channels have 100,000 of each
+        self.clients += other.clients
+        self.in_flight += other.in_flight
+        self.deferred += other.deferred
+        self.buried += other.buried
+        self.requeued += other.requeued
+        self.timed_out += other.timed_out
+        self.messages += other.messages
         self.oldest = min(self.oldest or other.oldest, other.oldest or self.oldest)
         self.paused |= other.paused
-
-
-_COUNTS = tuple(name for name in ChannelCounts.__struct_fields__ if name not in ("channel", "oldest", "paused"))
 
 
 class TopicCounts(Struct, rename={"name": "topic_name"}):
@@ -56,7 +98,7 @@ class TopicCounts(Struct, rename={"name": "topic_name"}):
 class StatsAnswer(Struct):
     """The /stats of a node; `data` has it if the node is an nsqd before 1.0."""
 
-    topics: list[TopicCounts] = []
+    topics: list[TopicCounts] | None = None
     data: StatsAnswer | None = None
 
 
@@ -64,7 +106,7 @@ def summed(answers: Iterable[StatsAnswer]) -> dict[tuple[str, str], ChannelCount
     """Return the channels of all nodes by topic and name, sorted. The counts of `answers` change."""
     sums: dict[tuple[str, str], ChannelCounts] = {}
     for answer in answers:
-        for topic in (answer.data or answer).topics:
+        for topic in (answer.data or answer).topics or ():
             for channel in topic.channels or ():
                 known = sums.setdefault((topic.name, channel.channel), channel)
                 if known is not channel:

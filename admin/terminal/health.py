@@ -41,6 +41,7 @@ WINDOWED = (
     "consumers-lost",
     "backlog-growing",
 )  # rules with a window
+HOURS = ("disk-days", "backlog-growing-slowly")  # rules that compare hours
 SUMS = ("topics", "channels", "clients", "depth", "in_flight", "deferred", "buried", "messages")
 _STYLES = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: ""}
 
@@ -88,7 +89,7 @@ def add_commands(commands: Commands) -> None:
             metavar="DURATION",
             help="check twice, this far apart, to compare counts",
         )
-    compared = f"Only with --over: {', '.join(WINDOWED)}. Only in nsqadmin, which compares hours: disk-days."
+    compared = f"Only with --over: {', '.join(WINDOWED)}. Only in nsqadmin, which compares hours: {', '.join(HOURS)}."
     alarms.epilog = f"{alarms.epilog}\n{compared}\n{CODES}"
 
 
@@ -119,7 +120,8 @@ async def snapshot(session: Session, over: int = 0) -> tuple[Snapshot, list[Subj
     look.nodes = {address: _down(look, one) for address, one in look.nodes.items()}
     gone = {address: one.record.reason for address, one in look.nodes.items() if one.state.is_gone}
     session.note(why or f"http://{address} gives no answer" for address, why in gone.items())
-    return look, sorted(checks.check(look), key=lambda one: (one.severity, one.rule, -one.value, one.key))
+    found = await monitor.with_publishers(checks.check(look))
+    return look, sorted(found, key=lambda one: (one.severity, one.rule, -one.value, one.key))
 
 
 def _down(look: Snapshot, node: NodeFacts) -> NodeFacts:

@@ -13,10 +13,11 @@ from msgspec.structs import asdict
 from admin.nodes.cluster import WITHOUT_CLIENTS
 from admin.nodes.merge import LONGEST_NAME
 from admin.nodes.overview import MOST_NAMES
+from admin.nodes.publishers import arguments_for
 from admin.nodes.upstreams import Gathered
 from admin.nodes.views import duration
 from admin.terminal.arguments import add_command, name_of
-from admin.terminal.channel_counts import StatsAnswer, summed
+from admin.terminal.channel_counts import ClientsAnswer, StatsAnswer, summed
 from admin.terminal.session import Session
 from admin.times import UNKNOWN
 from shared.json_fields import JsonObject, number, objects, text
@@ -140,14 +141,15 @@ async def _topics(session: Session, arguments: argparse.Namespace) -> int:
     found = session.take((await session.queries.overview(COUNTS)).now)
     is_exact = len(found.paused) < MOST_NAMES  # nodes list no more
     wanted = arguments.pattern.lower()
+    names = [name for name in sorted(found.names) if wanted in name.lower()]
+    counts = [[found.columns[column].get(name, 0) for name in names] for column in COUNTS]
     rows = (
         {
             "topic": name,
-            **{column: found.columns[column].get(name, 0) for column in COUNTS},
+            **dict(zip(COUNTS, values, strict=True)),
             "paused": name in found.paused or (False if is_exact else None),
         }
-        for name in sorted(found.names)
-        if wanted in name.lower()
+        for name, *values in zip(names, *counts, strict=True)
     )
     return _print(rows, TOPICS, arguments, "no topics")
 
@@ -232,27 +234,23 @@ async def _pause(session: Session, nodes: list[str], arguments: argparse.Namespa
 
 
 async def _clients(session: Session, arguments: argparse.Namespace) -> int:
-    producers = await session.producers(arguments.topic)
-    stats = session.take(await session.cluster.stats(producers, arguments.topic, arguments.channel, clients=True))
+    addresses = [one.address for one in await session.producers(arguments.topic)]
+    asked = {"format": "json"} | {name: arg for name in ("topic", "channel") if (arg := getattr(arguments, name))}
+    answers = await session.decoded(addresses, "/stats", asked, ClientsAnswer)
     rows = [
-        {
-            "topic": topic["topic_name"], "channel": channel["channel_name"],
-            **{key: client[key] for key in ("client_id", "hostname", "remote_address", "user_agent")},
-            "in_flight": client["in_flight_count"], "ready": client["ready_count"], "finished": client["finish_count"],
-            "requeued": client["requeue_count"], "connected_at": client["connect_ts"], "node": client["node"],
-        }
-        for topic in stats.topics
-        for channel in topic["channels"] or ()
-        for client in channel["clients"] or ()
-    ]  # fmt: skip
+        {"topic": topic.name, "channel": channel.channel, **asdict(client), "node": node}
+        for node, answer in answers.items()
+        for topic in (answer.data or answer).topics or ()
+        for channel in topic.channels or ()
+        for client in channel.clients or ()
+    ]
     rows.sort(key=lambda row: [str(row[key]) for key in _CLIENT])
     return _print(rows, CLIENTS, arguments, "no consumers are connected")
 
 
 async def _producers(session: Session, arguments: argparse.Namespace) -> int:
     addresses = [one.address for one in await session.producers(arguments.topic)]
-    asked = {"format": "json", "include_clients": "true"} | ({"topic": arguments.topic} if arguments.topic else {})
-    gathered = await session.gather(addresses, "/stats", asked)
+    gathered = await session.gather(addresses, "/stats", arguments_for(arguments.topic))
     rows = [row for node, answer in gathered.answers.items() for row in _publishers(node, answer, arguments.topic)]
     rows.sort(key=lambda row: (-row["messages"], row["topic"], row["remote_address"]))
     return _print(rows, PRODUCERS, arguments, "no connection has published")

@@ -92,7 +92,7 @@ class Session:
     async def producers(self, topic: str = "") -> list[Producer]:
         """Return the nodes, or those that have the topic. Raises NoAnswer, and CommandError if no node has the topic."""
         try:
-            found = self.take(await (self.cluster.producers_of(topic) if topic else self.cluster.producers()))
+            found = self.take(await (self.cluster.producers_of(topic) if topic else self.queries.producers()))
         except AllFailed as failed:
             if topic and "TOPIC_NOT_FOUND" in str(failed):
                 raise CommandError(f"topic {topic} was not found: see penstock topics") from None

@@ -32,6 +32,8 @@ it) and the data directories are kept.
 With --nsqd PATH and --beanstalkd PATH a Go nsqd and a beanstalkd are tested as well: they show that the checker catches
 losses.
 
+`python -m bench.crash.lake` does the same for archives: see `lake`, and `dying`, by which an archive ends at a chosen point.
+
 The files: `campaign` (a line of the table) over `trial` (one data directory), `process` (one life of a server), `volume`
 (where the data is, and how the power goes) and `subjects` (the servers); `mix` (the load) over `link`, `nsq_links` and
 `beanstalk_links`; `ledger` (what was promised, what came, and the findings) over `messages` and `history`.

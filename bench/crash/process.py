@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from bench.server import ROOT
 
-START_TIMEOUT = 30.0  # s
+START_TIMEOUT = 120.0  # s
 _LISTENING = re.compile(r"\b(TCP|HTTP): listening on \S*:(\d+)\s*$")
 _LINES = 60  # lines of standard error that are kept
 _ASK_AGAIN = 0.005  # s between two checks whether it is ready

@@ -27,7 +27,7 @@ from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.protocols.beanstalk.stats import VERSION
 from nsqd.start.beanstalk import DEFAULT_MAX_JOB_SIZE, MOST_JOB_SIZE, FrontEnd
-from nsqd.start.opening import clocks, open_directory, sync_by_time
+from nsqd.start.opening import clocks, open_directory, sync_by_time, tune_interpreter
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.log.opening import SMALLEST_SEGMENT
 from nsqd.storage.log.writer import SEGMENT_SIZE
@@ -214,6 +214,7 @@ def _become(user: str) -> int:
 
 async def _run(flags: Flags, listener: Listener, directory: DataDirectory | None) -> int:
     """Serve until a signal that ends the process; return its number."""
+    tune_interpreter()
     options = flags.options()
     opened = open_directory(options, directory, flags.segment_size) if directory is not None else None
     broker = opened.broker if opened is not None else _in_memory(options)

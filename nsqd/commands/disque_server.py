@@ -30,7 +30,7 @@ from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.disque.client import DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.start.disque import FrontEnd, cluster_facts
-from nsqd.start.opening import Opened, clocks, open_directory, sync_by_time
+from nsqd.start.opening import Opened, clocks, open_directory, sync_by_time, tune_interpreter
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.disque_aof import FILE as AOF
 from nsqd.storage.memory import MemoryStore
@@ -186,6 +186,7 @@ async def _run(
     settings: DisqueSettings, path: Path | None, listeners: list[Listener], directory: DataDirectory | None
 ) -> None:
     """Serve until a signal or SHUTDOWN."""
+    tune_interpreter()
     options = _options(settings)
     opened = open_directory(options, directory) if directory is not None else None
     broker = opened.broker if opened is not None else _in_memory(options)

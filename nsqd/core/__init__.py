@@ -14,9 +14,8 @@ Read from the bottom up. Each line may import only the lines above it, and names
 * `registry`, `reader`, `written_chunks`, `batches`, `spans`: numbers, limits and changes of the node; what a topic asks of a
   reader; the part of a topic that a checkpoint writes before its state; messages that belong together; publishes and
   deliveries for OpenTelemetry.
-* `node_context`, `reader_state`, `trace`, `spanned_store`: what topics share; the durable state of a reader; the events of a
-  message; the store that makes spans.
-* `channel`, `work_queue`: the two kinds of readers.
+* `node_context`, `reader_state`, `trace`: what topics share; the durable state of a reader; the events of a message.
+* `channel`, `work_queue`: the two kinds of readers. `spanned_store`: the store that makes spans of what both record.
 * `distribution`; then `topic`; then `directory`: the readers of a topic, one topic, all topics.
 * `tubes`, `topic_state`, `receives`: all tubes of a node; the durable state of a topic; consumers over HTTP. `queues`: tubes as
   clients of Disque see them; `imports`: jobs of other nodes, by queue.

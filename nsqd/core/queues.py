@@ -217,11 +217,7 @@ class Queues:
     def acknowledge(self, found: QueuedJob) -> None:
         """Finish the job: it is done, or no longer needed."""
         tube, job = found
-        self.acknowledge_row(tube, job.ordinal, job.id, job.priority, job.state)
-
-    def acknowledge_row(self, tube: Tube, ordinal: int, job_id: int, priority: int, state: int) -> None:
-        """Do the same to the job with this ordinal, of which its row says the rest."""
-        tube.finish_row(ordinal, job_id, priority, state)
+        tube.finish(job)
 
     def return_job(self, found: QueuedJob) -> bool:
         """Queue a job again that a client has failed to do. Returns False if it is queued already."""

@@ -14,7 +14,7 @@ from nsqd.core.reader import Reader, ReaderKind
 from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Span
 from nsqd.core.sequence.put_batch import JobOptions
-from nsqd.core.timing.deferred_pages import Page
+from nsqd.core.timing.deferred_pages import DeferredPages, Page
 from nsqd.core.written_chunks import WrittenChunks
 
 # A function from first..end to the parts of it that a topic still holds, ascending: (first, end, published with a delay).
@@ -94,8 +94,8 @@ class ReaderState(ABC):
         return {}
 
     @abstractmethod
-    def dump(self) -> list[Any]:
-        """Return the array that a checkpoint holds, for msgpack."""
+    def dump(self, queued: DeferredPages) -> list[Any]:
+        """Return the array that a checkpoint holds, for msgpack. `queued`: the messages in the topic's delay queue."""
 
     def details(self, topic: int, offset: int) -> Iterator[tuple[RecordKind, bytes]]:
         """Yield the records that follow the topic's in a checkpoint. `offset`: ns from the state's clock to the log's."""
@@ -134,9 +134,10 @@ class ReaderState(ABC):
         """
 
     @abstractmethod
-    def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
+    def revive(self, reader: Reader, plain: list[Span], queued: DeferredPages, offset: int, now: int) -> None:
         """Fill a live reader of this kind, which was just made, with this state, which is settled.
 
         `plain`: the spans of the topic's remaining messages that were published without a delay, up to the distributed offset.
-        The state's times are `offset` ns later than the monotonic clock's. `now`: monotonic ns.
+        `queued`: the messages that the topic's delay queue will release. The state's times are `offset` ns later than the
+        monotonic clock's. `now`: monotonic ns.
         """

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from nsqd.core.batches.table import BatchTable
 from nsqd.core.broker import Broker
 from nsqd.core.scheduling.table import ScheduleTable
+from nsqd.core.timing.deferred import pack
+from nsqd.core.timing.deferred_pages import DeferredPages, after, pages_of, shifted
 from nsqd.core.timing.pause import NOT_KNOWN
 from nsqd.core.topic_state import TopicState
 
@@ -74,12 +76,16 @@ class Recovery:
         keys = {key: stamp - offset for key, stamp in state.publishers.keys.items()}
         pending = {key: known for key, known in state.publishers.pending.items() if known[0] < state.end}
         topic.intake.dedup.restore(keys, state.publishers.producers, pending, now)
-        delayed = ((ordinal, max(now, due - offset) if due else 0) for ordinal, due in state.delayed.items())
+        ahead = b"".join([pack(ordinal, due, 0) for ordinal, due in state.delayed.items()])
+        queued = DeferredPages([after(page, now + offset) for page in state.waiting.pages()])
+        delayed = [*pages_of([ahead], -offset), *(shifted(page, -offset) for page in queued.pages())]
         topic.resume(state.end, state.distributed, state.paused, delayed, now)
         kinds = topic.journal.extents(0, state.distributed)
         plain = [(first, end) for first, end, is_delayed in kinds if not is_delayed]
         for its in state.readers.values():
-            its.revive(broker.revive(topic, its.kind, its.name, its.number), plain, offset, now)
+            reader = broker.revive(topic, its.kind, its.name, its.number)
+            its.revive(reader, plain, queued, offset, now)
+            reader.delayed = queued.count(reader.start)
         for key, pause in [(topic.key, topic.paused), *((one.key, one.paused) for one in topic.channels.values())]:
             if pause is not None and pause != NOT_KNOWN:
                 broker.registry.pauses.remember(key, pause)

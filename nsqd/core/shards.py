@@ -232,6 +232,7 @@ class Attachment:
     def _forget(self, reader: Reader) -> None:
         if isinstance(reader, Channel):
             reader.dispatch.close()
+            reader.journal.detach()
         elif isinstance(reader, Tube) and reader.key < 0:
             reader.end_shard(self._node.tubes.tube(reader.topic_name))
         self._node.scan.discard(reader)

@@ -1,9 +1,9 @@
 """Spans of OpenTelemetry: the publish and the deliveries of sampled messages.
 
-A message is sampled if the `traceparent` of its headers says so, or, without one, if it is every nth. Its publish is a span
-from the turn in which it came until its reply may leave. Each delivery by a channel of the node's own log is a span until the
-message is finished, comes back or is buried. They are children of the message's context; without one, the publish begins a
-trace.
+A message or job is sampled if the `traceparent` of its headers says so, or, without one, if it is every nth. Its publish is a
+span from the turn in which it came until its reply may leave. Each delivery by a channel, and each reservation of a job, is a
+span until the message is finished, comes back or is buried. They are children of the message's context; without one, the
+publish begins a trace. Messages from before the start, and those of promoted logs, are sampled by their headers alone.
 
 The store of spanned_store.py makes them.
 """
@@ -47,6 +47,14 @@ class Sampled(NamedTuple):
     parent: str  # the id of the span that deliveries are children of
     is_delayed: bool  # True: the cursor of a channel passes it before it is delivered
     owners: Collection[int] | None  # see TopicJournal.publish
+
+
+def context_in(attributes: bytes) -> tuple[str, str, bool]:
+    """Return the trace in the headers of packed attributes, its span, and whether it is sampled; ("", "", False): none."""
+    if not attributes:
+        return "", "", False
+    found = _TRACEPARENT.fullmatch(dict(unpack(attributes, 0).headers).get("traceparent", ""))
+    return (found[1], found[2], bool(int(found[3], 16) & 1)) if found is not None else ("", "", False)
 
 
 class Spans:
@@ -102,14 +110,9 @@ class Spans:
 
         The latter are "" for messages that have no context of their own.
         """
-        if attributes:
-            given = unpack(attributes, 0)
-            if given.job is not None:
-                return (), "", ""
-            found = _TRACEPARENT.fullmatch(dict(given.headers).get("traceparent", ""))
-            if found is not None:
-                taken = min(count, MOST_OF_BATCH) if int(found[3], 16) & 1 else 0
-                return range(taken), found[1], found[2]
+        trace, parent, is_sampled = context_in(attributes)
+        if trace:
+            return range(min(count, MOST_OF_BATCH) if is_sampled else 0), trace, parent
         if not self._every:
             return (), "", ""
         chosen = range(self._every - 1 - self._skipped, count, self._every)

@@ -8,7 +8,7 @@ So the first reader gets the messages published before it, and each later one ge
 See docs/contributing/design/channel.md#positions.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -29,6 +29,7 @@ from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
+from nsqd.core.timing.deferred_pages import Page
 from nsqd.core.timing.pause import Pause
 from penstock.protocol.headers import AFTER, BATCH, DELIVER_AT, UNIQUE
 from penstock.protocol.names import is_ephemeral, is_valid_name
@@ -354,17 +355,15 @@ class Topic:
 
     # after a restart
 
-    def resume(
-        self, end: int, distributed: int, paused: Pause | None, delayed: Iterable[tuple[int, int]], now: int
-    ) -> None:
+    def resume(self, end: int, distributed: int, paused: Pause | None, delayed: list[Page], now: int) -> None:
         """Take over the state from the log: the end of the sequence, the distributed offset `distributed`, and the pause.
 
-        `delayed`: (ordinal, due) of the delayed messages at or past the distributed offset; `due` and `now` are monotonic ns.
+        `delayed`: pages of the messages that wait in the delay queue; their times and `now` are monotonic ns.
         """
         offsets = self.offsets
         offsets.end, offsets.distributed, self.paused = end, distributed, paused
         offsets.ordinary = distributed  # any value will do, because only differences to it count
-        offsets.delay_queue.load(delayed, now)
+        offsets.delay_queue.load(delayed, distributed, now)
         self.distribution.schedule_delays()
 
     # distribution

@@ -89,7 +89,8 @@ class TopicState:
     delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of messages published with a delay
     # ordinals in `delayed` that a reader's own record names: they have left the delay queue, if only by an operator's command
     handed_over: set[int] = field(default_factory=set)
-    # the messages before `distributed` that waited in the delay queue at the checkpoint, and have not left it since
+    # the messages before `distributed` that waited in the delay queue at the checkpoint or in `conclude`, and have not left it
+    # since, except that their time may have come
     waiting: DeferredPages = field(default_factory=DeferredPages)
     # more of them, packed; referenced by all readers that start before them
     chunks: list[bytes] = field(default_factory=list)
@@ -164,11 +165,6 @@ class TopicState:
         """Return True if no reader leaves its delayed messages to the topic's delay queue."""
         return all(reader.has_own_times for reader in self.readers.values())
 
-    @property
-    def _own_until(self) -> int:
-        """Return the ordinal before which delayed messages that were distributed wait in the topic alone, for no reader."""
-        return min((one.start for one in self.readers.values() if not one.has_own_times), default=self.distributed)
-
     def distribute(self, first: int, end: int, owners: Iterable[int] | None) -> int:
         """Move the distributed offset behind messages first..end. Returns how many readers reference them.
 
@@ -188,10 +184,8 @@ class TopicState:
         late = [(first, end) for first, end, delayed in kinds(start, self.distributed) if delayed]
         if late:
             ordinals = {ordinal for first, end in late for ordinal in range(first, end)}
-            own_until = self._own_until
-            alone = {one for one in ordinals - self.handed_over if one < own_until}
-            dues = {one: self.delayed.get(one, 0) if one in alone else 0 for one in sorted(ordinals)}
-            dues.update((ordinal, due) for ordinal, due, _ in self.waiting.entries() if ordinal in alone)
+            dues = {one: 0 if one in self.handed_over else self.delayed.get(one, 0) for one in sorted(ordinals)}
+            dues.update((ordinal, due) for ordinal, due, _ in self.waiting.entries() if ordinal in ordinals)
             for reader in self.readers.values():  # an operator may have given one of them another time
                 for ordinal, due in reader.dues(ordinals, self.delayed).items():
                     dues[ordinal] = max(dues[ordinal], due)
@@ -222,9 +216,13 @@ class TopicState:
         gone = [
             span for reader in self.readers.values() for span in reader.conclude(self.distributed, self.delayed, kinds)
         ]
+        before = {ordinal: due for ordinal, due in self.delayed.items() if ordinal < self.distributed}
+        waiting = b"".join(
+            [pack(ordinal, due, 0) for ordinal, due in before.items() if ordinal not in self.handed_over]
+        )
+        self.waiting = DeferredPages([*self.waiting.pages(), *pages_of([waiting], 0)])
         self.delayed = {ordinal: due for ordinal, due in self.delayed.items() if ordinal >= self.distributed}
         self.handed_over.clear()
-        self.waiting = DeferredPages()
         self.publishers, self.publishers_before = self.publishers.over(self.publishers_before), Publishers()
         return gone
 
@@ -240,9 +238,10 @@ class TopicState:
             self.distributed,
             [
                 *self.written,
+                *(page.tobytes() for page in self.waiting.pages()),
                 b"".join([*self.chunks, *(pack(ordinal, due, 0) for ordinal, due in self.delayed.items())]),
             ],
-            [[reader.kind, *reader.dump()] for reader in self.readers.values()],
+            [[reader.kind, *reader.dump(self.waiting)] for reader in self.readers.values()],
             dump(self.config),
             [(name, c.offset, c.owner, c.hold, c.hold_bytes, c.updated) for name, c in self.cursors.items()],
         ]

@@ -67,7 +67,8 @@ class Promised:
                 (replies.give_up or replies.refuse)()
             else:
                 self.add_http_replies(replies, promises)
-        ready, lost = dict[Connection, None](), list[Connection]()
+        ready: dict[Connection, None] = {}
+        lost: list[Connection] = []
         connections, self.connections = self.connections, {}
         kept: list[Promise] | None = None  # promises that are kept; the connections of a turn share them
         for connection in connections:

@@ -44,7 +44,7 @@ SCARCE_READ_SIZE = 32 * 1024  # bytes that are received in a turn while a connec
 MAX_EVENTS = 512  # connections served in a turn
 # bytes: input beyond that waits in a turn until the peers have handled what was received before
 MAX_RECEIVED = 1024 * 1024
-BACK_TO_TRIO = 2_000_000  # ns of turns in a row before HTTP, discovery and signals get their share
+BACK_TO_TRIO = 10_000_000  # ns of turns in a row before discovery, timers and signals get their share
 LOOK_EVERY = 8  # connections whose input is handled between two looks at the clock; a power of 2
 LARGE = 4 * 1024  # bytes of input that may take long
 DUE_AT_ONCE = 8  # timers between two looks at the clock
@@ -223,10 +223,9 @@ class Reactor:
         """Return for how long to wait in epoll (s): until the next turn is due, at most for LINGER."""
         if self._outside:  # the tasks that talk to other servers need this thread
             return 0.0
-        due = self._due_with(self._agenda.scan_at)  # or later, which matters only if this is soon
-        if due - self.now < LINGER * 1e9:
-            due = self._due() or NEVER
-        return min(LINGER, max(0.0, (due - self.now) / 1e9))
+        if self._due_with(self._agenda.scan_at) - self.now >= LINGER * 1e9:  # it is due then, or later
+            return LINGER
+        return min(LINGER, max(0.0, ((self._due() or NEVER) - self.now) / 1e9))
 
     async def _wait(self, due: int | None) -> None:
         seconds = inf if due is None else max(0.0, (due - self.clock()[0]) / 1e9)

@@ -199,7 +199,7 @@ class Leading:
         opened, cluster, copying = self._opened, self._port.cluster, self._copying
         return PromotionHost(
             open=partial(open_promoted, self._options, opened.wake),
-            make_broker=partial(make_promoted_broker, opened.broker),
+            make_broker=partial(make_promoted_broker, opened),
             copy=self.begin,
             end_copying=copying.remove,
             clocks=clocks,

@@ -8,7 +8,6 @@ used, and those of HTTP in a thread.
 from __future__ import annotations
 
 import gc
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from functools import cached_property, partial
@@ -43,7 +42,7 @@ from nsqd.start.front_ends import (
 from nsqd.start.http_server import HttpFrontEnd
 from nsqd.start.identity import lookup_identity, node_info
 from nsqd.start.listeners import again, close_sockets
-from nsqd.start.opening import Opened, clocks, sync_by_time
+from nsqd.start.opening import Opened, clocks, sync_by_time, tune_interpreter
 from nsqd.start.signals import reload_files, until_over
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.saver import Health, Saver
@@ -73,10 +72,6 @@ if TYPE_CHECKING:
     from nsqd.storage.log.epochs import Epoch
     from shared.audit.trail import Trail
 
-SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
-# Allocations between collections, young and middle; the oldest generation is never collected automatically. A million waiting
-# messages make that a pause of half a second, so reference cycles are taken apart by hand when they end.
-GC_THRESHOLDS = (2_000, 5, 1_000_000)
 LINGER = 3.0  # s for which a node that has left its cluster still says so over HTTP, before it ends
 COPIES_WITHIN = 0.5  # s for the copies of publishes over HTTP when the node stops; the HTTP server stops within 1 s
 
@@ -97,7 +92,7 @@ def serve(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) 
 
 async def _run(options: NsqdOptions, directory: DataDirectory, listeners: Listeners, trail: Trail | None) -> None:
     """Serve until SIGINT or SIGTERM. Any exception that leaves here is a bug, or a machine that has ceased to work."""
-    _tune_interpreter()
+    tune_interpreter()
     auth_servers = make_auth_servers(options, listeners.auth_tls)
     with trio.open_signal_receiver(*SIGNALS) as signals:
         opened = await open_patiently(options, directory, listeners, signals)
@@ -387,6 +382,7 @@ class Daemon:
         """Answer the requests in progress, and accept no others."""
         if self._http is not None:
             self._broker.receives.stop()
+            self._broker.context.batches.stop()
             for broker in self._broker.logs:
                 if broker.context.history is not None:
                     broker.context.history.end_waiting()
@@ -483,9 +479,3 @@ class Daemon:
     def _refused(self) -> Counter[str]:
         """Return the numbers of refused clients, by reason."""
         return self._broker.refused + (self._http.refused if self._http is not None else Counter())
-
-
-def _tune_interpreter() -> None:
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    gc.freeze()  # imported objects are never garbage
-    gc.set_threshold(*GC_THRESHOLDS)

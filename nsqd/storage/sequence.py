@@ -380,7 +380,8 @@ class Sequence:
                 yield group
 
     def remove_from(self, first: int) -> None:
-        """Forget all messages from the ordinal `first` on, which no reader references."""
+        """Forget all messages from the ordinal `first` on, which no reader references and none will."""
+        self.distributed = max(self.distributed, self.end)
         while self.extents and self.extents[-1].end > first:
             stored = self.extents[-1]
             if not stored.release_from(max(0, first - stored.first)):

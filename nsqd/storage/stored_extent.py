@@ -9,7 +9,7 @@ See docs/contributing/design/channel.md#fan-out-without-copies.
 
 from operator import add
 
-from nsqd.core.message.attributes import has_headers
+from nsqd.core.message.attributes import concern_channels
 from nsqd.core.message.frame import STAMP
 from nsqd.core.sequence.extent import Extent
 
@@ -98,8 +98,8 @@ class StoredExtent:
             self.set_references(self.count - 1, self.count, references)
 
     def keep_headers(self, first: int, end: int, packed: bytes) -> None:
-        """Keep the headers of messages first..end (ordinals), just appended, if their packed attributes have any."""
-        if has_headers(packed) and self.extent is not None:
+        """Keep the packed attributes of messages first..end (ordinals), just appended, if channels need them."""
+        if concern_channels(packed) and self.extent is not None:
             self.extent.keep_headers(first, end, packed)
             self.bulk += len(packed)
 

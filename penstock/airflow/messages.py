@@ -1,7 +1,7 @@
 """The messages of a channel as Airflow has them: JSON, and finished when Airflow has stored what it derived from them."""
 
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Protocol
 
 from penstock.aio import Consumer
@@ -55,14 +55,17 @@ def content_of(message: Message) -> dict[str, Any]:
 class MessageStream:
     """The messages of a channel, each with its content."""
 
-    def __init__(self, topic: str, channel: str, connect: Callable[[], Awaitable[Connection]]) -> None:
-        self._topic, self._channel, self._connect = topic, channel, connect
+    def __init__(
+        self, topic: str, channel: str, connect: Callable[[], Awaitable[Connection]], most: int = MOST_IN_FLIGHT
+    ) -> None:
+        """Connect later. `most`: messages in flight."""
+        self._topic, self._channel, self._connect, self._most = topic, channel, connect, most
         self._unanswered: set[Message] = set()
 
-    async def open(self) -> AsyncIterator[tuple[dict[str, Any], Message]]:
+    async def open(self) -> AsyncGenerator[tuple[dict[str, Any], Message]]:
         """Yield messages until cancelled. Those that are not answered then are requeued. Raises ConsumerError."""
         arguments = consumer_arguments(await self._connect())
-        async with Consumer(self._topic, self._channel, max_in_flight=MOST_IN_FLIGHT, **arguments) as consumer:
+        async with Consumer(self._topic, self._channel, max_in_flight=self._most, **arguments) as consumer:
             try:
                 async for message in consumer:
                     self._unanswered.add(message)

@@ -1,24 +1,25 @@
-"""MessageTrigger: each message of a channel is an event, and finished when Airflow's database has it."""
+"""MessageTrigger: each message of a channel is an event, and finished when Airflow's database has it.
+
+FirstMessageTrigger: one message, for a sensor that is deferred.
+"""
 
 from collections.abc import AsyncIterator, Hashable, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
 from airflow.sdk import BaseHook
-from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
-from penstock.airflow.messages import MessageStream
+from penstock.airflow.messages import MOST_IN_FLIGHT, MessageStream
 from penstock.sansio.message import Message
 
 CONNECTION = "penstock_default"
 
 
-class MessageTrigger(BaseEventTrigger):
-    """Yields the messages of a channel as events. All triggers of a channel in a triggerer get each of its messages.
-
-    `conn_id` names a connection of Airflow: see penstock.airflow.messages.Connection.
-    """
+class _ChannelTrigger(BaseTrigger):
+    """A trigger of a channel. `conn_id` names a connection of Airflow: see penstock.airflow.messages.Connection."""
 
     def __init__(self, topic: str, channel: str, conn_id: str = CONNECTION) -> None:
         super().__init__()
@@ -28,6 +29,22 @@ class MessageTrigger(BaseEventTrigger):
         """Return the name of this class and the arguments of this trigger."""
         arguments = {"topic": self.topic, "channel": self.channel, "conn_id": self.conn_id}
         return f"{__name__}.{type(self).__qualname__}", arguments
+
+
+class FirstMessageTrigger(_ChannelTrigger):
+    """Yields one message of a channel as an event, and finishes it as soon as the triggerer has the event."""
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield the message. Raises ConsumerError."""
+        stream = _stream(self.topic, self.channel, self.conn_id, most=1)
+        async with aclosing(stream.open()) as messages:
+            content, message = await anext(messages)
+            yield TriggerEvent(content)
+            stream.answer(message, is_stored=True)
+
+
+class MessageTrigger(_ChannelTrigger, BaseEventTrigger):
+    """Yields the messages of a channel as events. All triggers of a channel in a triggerer get each of its messages."""
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield the messages to a caller that is no triggerer; each is finished when the next one is asked for."""
@@ -68,5 +85,5 @@ class _Producer(SharedStreamProducer):
             self._stream.answer(message, outcome.is_clean)
 
 
-def _stream(topic: str, channel: str, conn_id: str = CONNECTION) -> MessageStream:
-    return MessageStream(topic, channel, partial(BaseHook.aget_connection, conn_id))
+def _stream(topic: str, channel: str, conn_id: str = CONNECTION, most: int = MOST_IN_FLIGHT) -> MessageStream:
+    return MessageStream(topic, channel, partial(BaseHook.aget_connection, conn_id), most)

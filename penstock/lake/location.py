@@ -17,7 +17,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/{1,2}(.*)")
 
 
 # Errors of Delta's library are trees of lines with colors, arrows, XML of a store, and queries of URLs, which may be signed.
-_DECORATION = re.compile(r"\x1b\[[\d;]*m|↳|(?<=\S)\?[\w-]+=\S*|, max_retries\n.*\n.*?(?= - )")
+_DECORATION = re.compile(r"\x1b\[[\d;]*m|↳|(?<=\S)\?[\w-]+=\S*|, max_retries\n.*\n.*?(?= - )|:?\s+0: <unknown>[\s\S]*")
 _REFUSED = re.compile(r"<\?xml.*?<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?.*", re.DOTALL)
 _LONGEST = 500  # characters of a reason
 

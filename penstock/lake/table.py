@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -23,6 +25,9 @@ from penstock.spark.offsets import LogPosition, NodeTopic, TopicRange
 TRIES = 10  # to commit while others, such as a compaction, commit to the same table
 MISSING = "penstock.missing"  # metadata of a commit: lines about messages that were lost before they were archived
 _SCHEMA = Schema.from_arrow(COLUMNS)
+_NEWER = re.compile(
+    r"Kernel error: Unsupported|Unsupported table features|features must be specified"
+)  # in errors about the protocol of a table
 _SETTINGS = {
     "delta.dataSkippingStatsColumns": ",".join(MEASURED),  # a compaction measures the same columns
     "delta.checkpointInterval": "50",  # commits between two checkpoints of Delta's log; what follows one is read line by line
@@ -38,8 +43,31 @@ def open_table(lake: Lake, name: str, at: int | datetime | None = None) -> Delta
     except TableNotFoundError:
         raise LakeError(f"{lake.url} has no table {name}: create it with penstock archive --lake") from None
     except (DeltaError, OSError, ValueError) as error:
-        raise StoreError(f"cannot open {lake.table(name)}: {one_line(error)}") from None
+        reason = one_line(error)
+        if _NEWER.search(reason):
+            raise _too_new(lake, name, reason) from None
+        if cut := _cut_commit(lake, name):
+            what = f"cannot open {lake.table(name)}: a power failure has cut its last commit: move {cut} away"
+            raise LakeError(f"{what}, and its rows are added again") from None
+        raise StoreError(f"cannot open {lake.table(name)}: {reason}") from None
     return table
+
+
+def _too_new(lake: Lake, name: str, reason: str) -> LakeError:
+    return LakeError(f"{lake.table(name)} was written by a newer library of Delta: upgrade deltalake here: {reason}")
+
+
+def _cut_commit(lake: Lake, name: str) -> str:
+    """Return the path of the last commit of a directory if it is not JSON, which no writer leaves, else ""."""
+    if not lake.is_directory:
+        return ""
+    last = max(Path(lake.table(name), "_delta_log").glob("*.json"), default=None)
+    try:
+        for line in last.read_bytes().splitlines() if last else ():
+            json.loads(line)
+    except ValueError:
+        return str(last)
+    return ""
 
 
 def dataset_of(lake: Lake, name: str, table: DeltaTable, pruning: list[tuple[str, str, Any]] | None = None) -> Any:
@@ -137,12 +165,16 @@ class MessageTable:
                 self.delta.create_write_transaction(
                     actions, "append", _SCHEMA, list(self.partition_by), commit_properties=properties
                 )
-            except CommitFailedError as error:  # another commit came first, or this one did and its answer was lost
-                cause = error
-            except DeltaError:
-                if DeltaTable.is_deltatable(self.lake.table(MESSAGES)):
+            except DeltaError as error:
+                if _NEWER.search(str(error)):
+                    raise _too_new(self.lake, MESSAGES, one_line(error)) from None
+                if isinstance(error, CommitFailedError):
+                    cause = error  # another commit came first, or this one did and its answer was lost
+                elif DeltaTable.is_deltatable(self.lake.table(MESSAGES)):
                     raise
-                raise LakeError(f"{self.lake.table(MESSAGES)} was removed while an archive was writing to it") from None
+                else:
+                    uri = self.lake.table(MESSAGES)
+                    raise LakeError(f"{uri} was removed while an archive was writing to it") from None
             else:
                 self._sync(before, changed)
                 return True

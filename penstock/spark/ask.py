@@ -9,7 +9,7 @@ import os
 from typing import Any
 from urllib.parse import urlencode
 
-from penstock.spark.access import Access, access
+from penstock.spark.access import CA_FILE, Access, access
 
 TIMEOUT = 30.0  # s for a response
 MOST_INFO = 64 * 1024  # bytes of the response to /info
@@ -133,7 +133,7 @@ class Asker:
         finally:
             plain.close()
         if type(port) is not int or not 0 < port < 65536:
-            raise Unreachable(f"{address} does not say at which port it speaks HTTPS")
+            raise Unreachable(f"{address} names no HTTPS port, as daemons with -tls-required do, and {CA_FILE} is set")
         return port
 
 

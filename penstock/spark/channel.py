@@ -8,6 +8,7 @@ See docs/contributing/design/spark.md#channels.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -36,6 +37,7 @@ VERSION = 1
 GATHER = 0.05  # s for which messages are collected for one file
 MOST = 20_000  # messages in one file
 QUIET = 1.0  # s without a message after which Trigger.AvailableNow takes the channel as read
+CONNECT = 10.0  # s in which Trigger.AvailableNow does not take a channel as read that no node has connected
 LONGEST = 120.0  # s that Trigger.AvailableNow waits for such a pause
 
 
@@ -54,7 +56,7 @@ class Receiver:
         self._stage = stage
         self._stopped = threading.Event()
         self.failure: Exception | None = None
-        self.last_receive_at = time.monotonic()  # monotonic s of the last message
+        self.quiet_since = math.inf  # monotonic s of the connection, or of the last message; inf: not connected
         self.news = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="nsq-stage", daemon=True)
 
@@ -73,6 +75,7 @@ class Receiver:
                 if self._stage.waiting >= self._options.most_staged:
                     self._stopped.wait(GATHER)
                     continue
+                self.quiet_since = math.inf
                 with self._consumer() as consumer:
                     self._receive(consumer)
         except Exception as error:
@@ -95,6 +98,8 @@ class Receiver:
         """Receive and stage until the thread is stopped or most_staged bytes wait for Spark."""
         while not self._stopped.is_set() and self._stage.waiting < self._options.most_staged:
             messages = consumer.poll(GATHER)
+            if self.quiet_since == math.inf and consumer.msg_timeout_ms:
+                self.quiet_since = time.monotonic()
             most = min(MOST, self._options.max_in_flight)  # nsqd sends no more before a FIN
             until = time.monotonic() + GATHER
             while messages and len(messages) < most and (left := until - time.monotonic()) > 0:
@@ -108,7 +113,7 @@ class Receiver:
             for one in messages:
                 one.finish()
             consumer.flush()
-            self.last_receive_at = time.monotonic()
+            self.quiet_since = time.monotonic()
             with self.news:
                 self.news.notify_all()
 
@@ -194,8 +199,8 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Return False as soon as most_staged bytes wait for Spark: a batch must make room first.
         """
         stage, receiver = self._open(begin)
-        receiver.last_receive_at = time.monotonic()
-        while (now := time.monotonic()) < receiver.last_receive_at + QUIET:
+        began = time.monotonic()
+        while (now := time.monotonic()) < max(began, min(receiver.quiet_since, began + CONNECT)) + QUIET:
             if now > deadline:
                 channel = f"{self._options.topic}/{self._options.channel}"
                 why = f"messages of {channel} came for {LONGEST:g} s without a pause"

@@ -29,6 +29,7 @@ from penstock.spark.offsets import (
     is_behind,
     moved,
     old_log,
+    older_logs,
     packed,
     spans,
 )
@@ -38,6 +39,7 @@ from penstock.spark.reading import lost
 IDLE = 1.0  # s between two rounds of requests while nothing is new
 REMEMBERED = 5.0  # s after which topics and nodes are looked up again
 MOST_TASKS = 64  # of a batch, unless minPartitions asks for more
+FEW = 8  # topics that are asked for one by one; for more, each node lists all of its topics in one answer
 Positions = dict[NodeTopic, LogPosition]
 Ranges = dict[NodeTopic, TopicRange]
 
@@ -60,6 +62,11 @@ class Follower:
         """Return the nodes that the options name."""
         return Nodes(self.options.nsqd, self.options.lookupd)
 
+    @property
+    def _lists(self) -> bool:
+        """Return True if nodes are asked for all of their topics at once."""
+        return bool(self.options.pattern) or len(self.options.topics) > FEW
+
     # ---- the start
 
     def ask_all(self, *, may_be_deleted: bool = False) -> None:
@@ -68,7 +75,7 @@ class Follower:
         `may_be_deleted`: some of the named topics may be missing. Raises NoAnswer, OptionError, Refused, Unreachable.
         """
         options = self.options
-        if options.pattern:
+        if self._lists:
             found, _, failures = self._matching()
         else:
             found, failures = self.nodes.ranges_of(self.asker, options.topics)
@@ -92,8 +99,11 @@ class Follower:
 
     def _check_retention(self, ranges: Ranges) -> None:
         for place, one in ranges.items():
-            config = self.asker.json(one.address, "/topic/config", {"topic": place.topic})
-            if config["retention"] == "0s" and not config["retention_bytes"]:
+            retained = one.retained
+            if not self._lists:
+                config = self.asker.json(one.address, "/topic/config", {"topic": place.topic})
+                retained = config["retention"] != "0s" or config["retention_bytes"]
+            if not retained:
                 url = f"http://{one.address}/topic/config?topic={place.topic}&retention=24h"
                 raise OptionError(f"topic {place.topic!r} retains no messages on {one.address}: POST {url}")
 
@@ -194,7 +204,7 @@ class Follower:
         if looks:
             self._looked = time.monotonic()
             self._addresses = self.nodes.addresses(self.asker)
-        if looks or self.options.pattern:
+        if looks or self._lists:
             found, answered = self._look()
         else:
             found, answered = self._ask_known(), None
@@ -207,10 +217,10 @@ class Follower:
     def _look(self) -> tuple[Ranges, dict[str, str] | None]:
         """Return the ranges of all topics that are followed, and the nodes that have listed all their topics.
 
-        None instead of the nodes: the topics are named, and none has.
+        None instead of the nodes: the topics are asked for one by one.
         """
         answered: dict[str, str] | None = None
-        if self.options.pattern:
+        if self._lists:
             found, answered, _ = self._matching()
         else:
             found, _ = self.nodes.ranges_of(self.asker, self.options.topics)
@@ -223,9 +233,12 @@ class Follower:
         return found, answered
 
     def _matching(self) -> tuple[Ranges, dict[str, str], list[str]]:
-        """Return the ranges of topics that match, the address of each node by its number, and why others did not answer."""
+        """Return the ranges of all topics that the options name, the address of each node by its number, and failures."""
         addresses = self._addresses or self.nodes.addresses(self.asker)
-        return self.nodes.matching(self.asker, addresses, re.compile(self.options.pattern))
+        pattern, names = self.options.pattern, frozenset(self.options.topics)
+        return self.nodes.matching(
+            self.asker, addresses, re.compile(pattern).fullmatch if pattern else names.__contains__
+        )
 
     def _ask_known(self) -> Ranges:
         found = {}
@@ -263,7 +276,7 @@ class Follower:
             self._deleted.add(place)
 
     def _old_logs(self, begin: Positions, ranges: Ranges) -> Ranges:
-        """Return the unread parts of logs that other nodes serve now.
+        """Return the unread parts of logs that other nodes serve now, one log of each place at a time.
 
         A place with a gap before the node's new log, which a node that does not answer may fill, keeps its position for
         nodeWaitMs.
@@ -274,8 +287,14 @@ class Follower:
             if place.topic in self.left_out or not is_behind(at, one):
                 self._waited.pop(place, None)
                 continue
-            holders, failures = holders_of_logs.of(place.topic, at.log)
-            left = old_log(at, one, holders)
+            left, failures = None, list[str]()
+            for log in older_logs(at, one):
+                holders, silent = holders_of_logs.of(place.topic, log)
+                left, failures = old_log(LogPosition(log, at.next), one, holders), failures + silent
+                if left is not None:
+                    break
+            if left is None and one is None:
+                left = holders_of_logs.later(place, at)
             if left is not None:
                 found[place] = left
                 self._waited.pop(place, None)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.nodes import NoAnswer, Nodes, range_of
-from penstock.spark.offsets import TopicRange
+from penstock.spark.offsets import LogPosition, NodeTopic, TopicRange
 
 MOST_NODES = 64  # that are asked
 _HAS_NOT = ("OTHER_LOG", "LOG_NOT_FOUND", "TOPIC_NOT_FOUND", "NOT_FOUND")
@@ -23,6 +23,9 @@ class Holders:
         self._nodes = nodes
         self._addresses: list[str] | None = None  # of all nodes; None: not known yet
         self._silent: dict[str, str] = {}  # addresses that do not answer, each with the reason
+        self._promoted: dict[
+            str, set[str]
+        ] = {}  # ids of the logs that other nodes lead, by the node that published into them
 
     def of(self, topic: str, log: str) -> tuple[list[TopicRange], list[str]]:
         """Return the messages of a topic and log on each node, and why some nodes that may have them could not be asked."""
@@ -45,6 +48,15 @@ class Holders:
                 found.append(range_of(address, answer))
         return found, failures
 
+    def later(self, place: NodeTopic, at: LogPosition) -> TopicRange | None:
+        """Return the messages after a position in the next log of a node that is gone, into which it published for a while.
+
+        Call `of` before: it finds the logs that have new leaders.
+        """
+        logs = self._promoted.get(place.node, set()) - {at.log.partition("-")[0]}
+        found = [one for log in sorted(logs) for one in self.of(place.topic, log)[0] if one.continues(at)]
+        return min((one for one in found if one.first <= at.next < one.next), key=lambda one: one.next, default=None)
+
     def _all_addresses(self, topic: str) -> list[str]:
         """Return the HTTP addresses of the nodes that the user has named, and of all members of their clusters."""
         found: dict[str, None] = {}
@@ -62,6 +74,8 @@ class Holders:
             except Refused:
                 continue
             else:
+                for log, node in _led(answer):
+                    self._promoted.setdefault(node, set()).add(log)
                 for other, is_suspected in _members(answer):
                     others.append(other)
                     suspected[other] = suspected.get(other, True) and is_suspected
@@ -69,6 +83,14 @@ class Holders:
             if suspected[other]:  # a request to a machine that is gone would take half a minute
                 self._silent.setdefault(other, f"{other} does not answer the other nodes")
         return list(found | dict.fromkeys(others))[:MOST_NODES]
+
+
+def _led(answer: object) -> Iterator[tuple[str, str]]:
+    """Yield the id of each log that a node leads, and the number of the node that published into it."""
+    led = answer.get("led") if isinstance(answer, dict) else None
+    for one in led if isinstance(led, list) else ():
+        if isinstance(one, dict):
+            yield str(one.get("log_id")), str(one.get("node"))
 
 
 def _members(answer: object) -> Iterator[tuple[str, bool]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from penstock.spark.ask import Asker, Refused, Unreachable
@@ -43,9 +42,9 @@ class Nodes:
         return list(found)
 
     def matching(
-        self, asker: Asker, addresses: Iterable[str], pattern: re.Pattern[str]
+        self, asker: Asker, addresses: Iterable[str], is_wanted: Callable[[str], object]
     ) -> tuple[dict[NodeTopic, TopicRange], dict[str, str], list[str]]:
-        """Return the messages of all topics whose whole name matches, with one request for each node.
+        """Return the messages of all topics whose name is wanted, with one request for each node.
 
         Also returns the address of each node that answered, by its number, and why others did not. Raises NoAnswer if two nodes
         with different logs have the same number.
@@ -63,7 +62,7 @@ class Nodes:
             if answered.setdefault(node, address) != address and not _has_same_log(ranges, node, answer["topics"]):
                 raise NoAnswer(_same_number(address, answered[node], node))
             for one in answer["topics"]:
-                if pattern.fullmatch(one["topic"]):
+                if is_wanted(one["topic"]):
                     ranges[NodeTopic(one["topic"], node)] = range_of(address, one)
         return ranges, answered, failures
 

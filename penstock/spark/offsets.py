@@ -142,13 +142,22 @@ def is_behind(at: LogPosition, one: TopicRange | None) -> bool:
     return one is None or (one.log != at.log and not (one.continues(at) and one.first <= at.next))
 
 
+def older_logs(at: LogPosition, one: TopicRange | None) -> list[str]:
+    """Return the logs that may have the next message of a reader that `is_behind`, the oldest first.
+
+    The node may have had more than one log since the reader's: each time it was lost and returned, it began another one.
+    """
+    later = () if one is None or not one.continues(at) else one.parents
+    return [at.log, *(log for log, end in later if log != at.log and end > at.next)]
+
+
 def old_log(at: LogPosition, one: TopicRange | None, holders: Iterable[TopicRange]) -> TopicRange | None:
-    """Return the unread part of the log of a reader that `is_behind`, up to the node's new log; None: there is none."""
+    """Return the unread part of a log of a reader that `is_behind`, up to the node's later logs; None: there is none."""
     left = [other for other in holders if other.log == at.log and other.has(at)]
     found = holder_for(at, left)
     if found is None or one is None or not one.continues(at):
         return found
-    return replace(found, next=min(found.next, one.first))
+    return replace(found, next=min(found.next, one.first, dict(one.parents)[at.log]))
 
 
 def clipped(

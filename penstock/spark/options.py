@@ -26,6 +26,7 @@ _SINK_NAMES = ("nsqd", "lookupd", "topic", "channel", "chunkRecords", "chunkByte
 # options that Spark adds itself
 _SPARK_NAMES = {"mode", "path", "checkpointlocation", "queryname", "outputmode"}
 _TABLE = "option."  # how CREATE TABLE ... USING nsq OPTIONS begins the names of options
+_COMMENT = "nsq "  # how the comment that has the options of such a table begins
 _JOB = re.compile(r"[!-~]{1,64}")
 
 
@@ -96,13 +97,34 @@ class WriteOptions:
     rate: int  # messages a second of each task; 0: no limit
 
 
+def table_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of CREATE TABLE ... USING nsq, without the properties that Spark adds; {}: it is no such table."""
+    given = {name.lower(): value for name, value in dict(options).items()}
+    return {name.removeprefix(_TABLE): value for name, value in given.items() if name.startswith(_TABLE)}
+
+
+def to_comment(options: Mapping[str, str]) -> str:
+    """Return the comment of a column that keeps the options of a table, which Spark does not pass to readers."""
+    return _COMMENT + json.dumps(options)
+
+
+def from_comment(comment: str) -> dict[str, str]:
+    """Return the options in the comment of a column; {}: there are none. Raises OptionError."""
+    if not comment.startswith(_COMMENT):
+        return {}
+    try:
+        return {str(name): str(value) for name, value in json.loads(comment.removeprefix(_COMMENT)).items()}
+    except (ValueError, AttributeError):
+        raise OptionError(
+            f"the comment of the table's column topic was changed: {comment!r}: create it again"
+        ) from None
+
+
 class _Given:
     """The given options, looked up by name in any case."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         self._values = {name.lower(): value for name, value in dict(options).items()}
-        if any(name.startswith(_TABLE) for name in self._values):
-            raise OptionError("Spark does not pass the options of CREATE TABLE to readers: use CREATE TEMPORARY VIEW")
         names = {name.lower(): name for name in known}
         strangers = sorted(self._values.keys() - names.keys() - _SPARK_NAMES)
         if strangers:

@@ -34,7 +34,10 @@ from penstock.spark.options import (
     OptionError,
     ReadOptions,
     channel_options,
+    from_comment,
     read_options,
+    table_options,
+    to_comment,
     write_options,
 )
 from penstock.spark.reading import read
@@ -46,27 +49,44 @@ if TYPE_CHECKING:
 
 
 class NsqDataSource(DataSource):
-    """The format `nsq`: it makes the reader or writer that the options ask for."""
+    """The format `nsq`: it makes the reader or writer that the options ask for.
+
+    Spark passes the options of CREATE TABLE when the table is made, and not when it is read. So they become the comment of the
+    column `topic`, which Spark keeps with the columns.
+    """
 
     @classmethod
     def name(cls) -> str:
         return "nsq"
 
     def schema(self) -> str:
-        if channel_options(self.options) is not None:
-            return SCHEMA
-        return SCHEMA + (HEADERS if read_options(self.options).headers else "")
+        of_table = table_options(self.options)
+        options = of_table or self.options
+        has_headers = channel_options(options) is None and read_options(options).headers
+        columns = SCHEMA + (HEADERS if has_headers else "")
+        if not of_table:
+            return columns
+        comment = to_comment(of_table).replace("\\", r"\\").replace("'", r"\'")
+        return columns.replace("topic string", f"topic string COMMENT '{comment}'", 1)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        if channel_options(self.options) is not None:
+        options = self._options_with(schema)
+        if channel_options(options) is not None:
             raise OptionError("mode=channel is for streams: a channel's messages are gone once they are read")
-        return NsqBatchReader(read_options(self.options))
+        return NsqBatchReader(read_options(options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        channel = channel_options(self.options)
-        if channel is not None:
-            return NsqChannelReader(channel)
-        return NsqStreamReader(read_options(self.options))
+        options = self._options_with(schema)
+        channel = channel_options(options)
+        return NsqStreamReader(read_options(options)) if channel is None else NsqChannelReader(channel)
+
+    def _options_with(self, schema: StructType) -> dict[str, str]:
+        """Return the options of the table in the catalog, if it is one, and those of the query."""
+        found: dict[str, str] = {}
+        for column in schema:
+            if column.name == "topic":
+                found = from_comment(column.metadata.get("comment", ""))
+        return found | {name.lower(): value for name, value in self.options.items()}
 
     def writer(self, schema: StructType, overwrite: bool) -> NsqBatchWriter:
         return NsqBatchWriter(write_options(self.options), schema, overwrite)

@@ -7,7 +7,7 @@ match the whole name. RE2 takes linear time, and nothing is ever put into a patt
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -154,6 +154,10 @@ class Rights:
                 self._decisions.clear()
             found = self._decisions[key] = self.decide(verb, topic, channel)
         return found
+
+    def may_each(self, verb: Verb, topics: Collection[str]) -> bool:
+        """Return whether the verb is allowed on all these topics or, if there are none, on any topic at all."""
+        return all(self.may(verb, topic) for topic in topics) if topics else self.any_of(verb)
 
     def may_make(self, topic: str) -> bool:
         """Return whether this topic may be made: by the right to create it, or to publish to it, which makes it."""

@@ -20,6 +20,7 @@ DEEPEST = 32  # nesting of lists and objects; answers of nsqd have 9 levels
 # Bytes that are charged for each: up to twice what tracemalloc finds in CPython 3.11, because parsing also takes time.
 PER_LIST = PER_OBJECT = 240
 PER_COMMA, PER_COLON = 128, 64
+MANY, PER_INT = 1000, 32  # in a list of more than MANY ints, each counts PER_INT bytes
 WIDEST = 4  # bytes of a character in a str
 SLACK = 4096  # bytes that parsing takes for any content
 
@@ -122,7 +123,16 @@ def memory_of(value: Any) -> int:
     """Return roughly how many bytes a parsed value holds. Equal keys are counted once for each object that has them."""
     total, level = getsizeof(value), [value]
     while level:
-        held = [one for container in level for one in _members(container)]
+        held: list[Any] = []
+        for container in level:
+            members = _members(container)
+            kinds = set(map(type, members)) if len(members) > MANY else set()
+            if kinds and kinds <= {int, bool}:
+                total += PER_INT * len(members)
+            elif kinds == {str}:
+                total += sum(map(getsizeof, members))
+            else:
+                held += members
         total += sum(map(getsizeof, held))
         level = [one for one in held if isinstance(one, (list, dict))]
     return total

@@ -116,7 +116,7 @@ def table(rows: Sequence[Row], columns: Sequence[Column], most: int = 0, colors:
 
     Where a line would be longer, texts are cut, and then the last columns are left out: the heading says how many.
     """
-    cells = [[column.text(row.get(column.key)) for row in rows] for column in columns]
+    cells = [_texts(column, [row.get(column.key) for row in rows]) for column in columns]
     widths = [max(len(column.heading), *map(len, texts), 0) for column, texts in zip(columns, cells, strict=True)]
     shown = _fit(columns, widths, most) if most else len(columns)
     kept = columns[:shown]
@@ -133,12 +133,22 @@ def table(rows: Sequence[Row], columns: Sequence[Column], most: int = 0, colors:
         yield GAP.join(texts).rstrip()
 
 
+def _texts(column: Column, values: list[Any]) -> list[str]:
+    """Return the texts of a column. Most columns have numbers or names only, which need no call for each."""
+    if column.text is plain and (kinds := set(map(type, values))) == {int}:
+        return [f"{value:,}" for value in values]
+    if column.text is plain and kinds == {str} and all(values) and "".join(values).isprintable():
+        return values
+    return list(map(column.text, values))
+
+
 def _padded(cells: list[list[str]], columns: Sequence[Column], widths: Sequence[int]) -> list[list[str]]:
     """Return the texts of each column as long as the column is wide: cut, or filled up."""
     padded = []
     for texts, column, room in zip(cells, columns, widths, strict=False):
-        fitting = [text if len(text) <= room else text[: room - len(CUT)] + CUT for text in texts]
-        padded.append([text.rjust(room) if column.is_number else text.ljust(room) for text in fitting])
+        if max(map(len, texts), default=0) > room:
+            texts = [text if len(text) <= room else text[: room - len(CUT)] + CUT for text in texts]
+        padded.append([text.rjust(room) if column.is_number else text.ljust(room) for text in texts])
     return padded
 
 

@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright  # here: units do without, and conftest.py imports this module
+    from playwright.sync_api import (
+        expect,
+        sync_playwright,
+    )  # here: units do without, and conftest.py imports this module
 
+    expect.set_options(timeout=60_000)  # ms; its 5 s are shorter than pauses of a busy machine
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         try:

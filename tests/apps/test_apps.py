@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from apps import nsq_tail, passthrough, to_nsq
-from penstock.client import ConnectionLost, Consumer, Producer, PublishError, Settings
+from penstock.client import ConnectionLost, Consumer, Producer, PublishError
 from penstock.client.connection import Connection
 from penstock.client.dial import Dialing, targets_of
 from shared.log import _LIBRARIES, log
@@ -272,11 +272,12 @@ def test_nsqds_that_do_not_answer_keep_no_message_waiting(nsqd: FakeNsqd) -> Non
             waiting.setblocking(False)
             waiting.connect_ex(silent.getsockname())
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        settings = Settings(dial_timeout_s=0.2)
-        consumer = stack.enter_context(Consumer("t", "c", [address, nsqd.address], settings=settings))
+        consumer = stack.enter_context(Consumer("t", "c", [address, nsqd.address]))
         message = next(consumer)
-        assert [one.address for one in consumer._links._dialings] == [address]
+        (dialing,) = consumer._links._dialings
+        assert dialing.address == address
         message.finish()
+        dialing.until = 0
         while consumer._links._dialings:  # until it is given up
             assert consumer.poll(0.05) == []
         assert address in consumer._links.core._dials

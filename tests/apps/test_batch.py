@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from apps import batch, node_client
+from apps import node_client
 from tests.apps.program import penstock as penstock  # the fixture
 from tests.local_node import SECOND, LocalNode
 from tests.nsqd.http.asking import drained, post
@@ -36,13 +36,9 @@ def test_a_batch_is_listed_closed_shown_and_awaited(
     code, _, why = penstock("batch", "wait", "b", "--timeout", "0s")
     assert (code, "is closed, and not done" in why) == (1, True)
 
-    def sleep(seconds: float) -> None:
-        drained(node, "t", "c", 1)
-        node.advance(2 * SECOND)
-
+    drained(node, "t", "c", 1)
     opened = Mock(side_effect=node_client.open_client)
     monkeypatch.setattr(node_client, "open_client", opened)
-    monkeypatch.setattr(batch.time, "sleep", sleep)
     assert json.loads(penstock("batch", "wait", "b")[1])["finished"] == 1
     opened.assert_called_once()  # a command that prints the token may ask the user
 

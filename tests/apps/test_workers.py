@@ -7,6 +7,7 @@ import pytest
 
 from apps import workers
 from apps.workers import Waker, Workers
+from tests.daemons import eventually
 
 
 class Doubler:
@@ -60,7 +61,7 @@ def test_each_job_has_one_result_and_threads_start_when_needed() -> None:
     owner.gate.set()
     assert owner.results(5) == [0, 2, 4, 6, 8]
     assert (owner.threads.free, owner.threads.busy) == (3, 0)
-    assert len(owner.made) == 3
+    eventually(lambda: len(owner.made) == 3)  # the third thread may begin after the others have done all
     owner.threads.close()
 
 

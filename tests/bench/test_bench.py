@@ -195,11 +195,12 @@ def quick_bench(rows: str) -> list[list[str]]:
     return [re.split(" {2,}", line) for line in done.stdout.splitlines()]
 
 
-ONE_OF_EACH_KIND = "snappy-reader,log-topics,queues-memory,job-turns-disque-1,turns-delete-jobs"
+ONE_OF_EACH_KIND = "snappy-reader,log-topics,queues-memory,job-turns-disque-1,turns-delete-jobs,lake-commit"
 ALL = [
     "writer,reader", "tls-,snappy-,deflate-", "nodes-always,job-turns",
     "queues-pipelined,queues-copies,queues-memory,queues-remote",
     "admin-listing,admin-watched", "turns-delete-jobs,turns-empty-deferred,turns-start",
+    "lake",
     ",".join(size.name for size in log_sizes()),
 ]  # fmt: skip
 

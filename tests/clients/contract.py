@@ -24,7 +24,7 @@ import httpx
 
 from tests.daemons import Daemon, eventually, publish
 
-CLIENT_TIMEOUT = 60  # s; the longest test takes 5, and waits for a second process
+CLIENT_TIMEOUT = 240  # s; the longest test takes 5, and waits for a second process
 MSG_TIMEOUT = 3  # s; clients ask for it that can, the nodes have it for the others
 
 

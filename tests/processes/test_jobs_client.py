@@ -49,11 +49,11 @@ def server(*answers: bytes, waits: bool = True) -> Iterator[str]:
         for answer in answers:
             try:
                 sock, _ = listener.accept()
-            except OSError:
+                kept.append(sock)
+                sock.recv(65536)
+                sock.sendall(answer)
+            except OSError:  # closed
                 return
-            kept.append(sock)
-            sock.recv(65536)
-            sock.sendall(answer)
             if not waits:
                 sock.close()
 
@@ -100,12 +100,13 @@ def test_over_kill_9_of_the_node_puts_come_once_and_reservations_end(tmp_path: P
 def test_a_server_that_is_silent_lies_or_closes(
     answers: tuple[bytes, ...], waits: bool, error: type[Exception], why: str
 ) -> None:
+    settings = HASTY if why == "in time" else JobsSettings(retry_s=0.5)
     with server(*answers, waits=waits) as address, pytest.raises(error, match=why):
-        Jobs(address, HASTY).stats()
+        Jobs(address, settings).stats()
 
     async def main() -> None:
         with server(*answers, waits=waits) as address, pytest.raises(error, match=why):
-            await AsyncJobs(address, HASTY).stats()
+            await AsyncJobs(address, settings).stats()
 
     for backend in ("asyncio", "trio"):
         anyio.run(main, backend=backend)
@@ -122,12 +123,12 @@ def test_run_handles_every_job_retries_buries_and_touches(address: str, backend:
             failed.append(job.id)
             raise ValueError("bad job")
         if job.body == b"slow":
-            await anyio.sleep(2.5)  # the job has 1 s to run: only touches keep it
+            await anyio.sleep(4)  # the job has 3 s to run: only touches keep it
         done.append(job.body)
 
     async def main() -> None:
         async with AsyncJobs(address, use=tube, watch=[tube]) as jobs:
-            await jobs.put(b"slow", ttr=1)
+            await jobs.put(b"slow", ttr=3)
             bad = await jobs.put(b"bad")
             for number in range(100):
                 await jobs.put(b"%d" % number)
@@ -145,6 +146,7 @@ def test_run_handles_every_job_retries_buries_and_touches(address: str, backend:
                 figures["current-jobs-ready"],
                 figures["current-jobs-reserved"],
             ) == (1, 0, 0)
+            await jobs.delete(bad)
 
     anyio.run(main, backend=backend)
 

@@ -110,14 +110,15 @@ def test_out_of_file_descriptors() -> None:
 
 
 def test_silence_ends_a_connection() -> None:
-    with Daemon("nsqlookupd", "-idle-timeout", "300ms", "-identify-timeout", "200ms") as daemon:
-        with Client(daemon) as silent, Client(daemon) as nsqd, Client(daemon) as drip:
-            nsqd.send(IDENTIFY)
-            drip.send(IDENTIFY + b"REGISTER half-a-command")
-            assert nsqd.reply()
-            assert drip.reply()
-            assert (silent.reply(), nsqd.reply(), drip.reply()) == (b"", b"", b"")
+    with Daemon("nsqlookupd", "-identify-timeout", "200ms") as daemon, Client(daemon) as silent:
+        assert silent.reply() == b""
         daemon.wait_for_line("no IDENTIFY within 0.2 s")
+    with Daemon("nsqlookupd", "-idle-timeout", "300ms") as daemon, Client(daemon) as nsqd, Client(daemon) as drip:
+        nsqd.send(IDENTIFY)
+        drip.send(IDENTIFY + b"REGISTER half-a-command")
+        assert nsqd.reply()
+        assert drip.reply()
+        assert (nsqd.reply(), drip.reply()) == (b"", b"")
         daemon.wait_for_line("no command within 0.3 s")
 
 

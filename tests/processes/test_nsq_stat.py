@@ -13,7 +13,7 @@ from tests.originals import original
 pytestmark = pytest.mark.process
 
 OURS = our_command("nsq_stat")
-NAMES = ("-topic", "t", "-channel", "c", "-interval", "300ms", "-http-client-request-timeout", "2s")
+NAMES = ("-topic", "t", "-channel", "c", "-interval", "300ms", "-http-client-request-timeout", "60s")
 
 
 def make_channel(*nodes: Daemon) -> None:
@@ -34,6 +34,8 @@ def addresses(tmp_path: Path) -> Iterator[list[tuple[str, ...]]]:
     with Daemon("nsqlookupd") as lookupd:
         where = ("-lookupd-tcp-address", lookupd.tcp, "-broadcast-address", "127.0.0.1")
         with nsqd(tmp_path / "a", *where) as one, nsqd(tmp_path / "b", *where) as two:
+            for node in (one, two):
+                node.wait_for_line("connected, its HTTP API is at")
             make_channel(one, two)
             publish(one, "t", *"abcdefg")
             publish(two, "t", *"hij")
@@ -67,7 +69,7 @@ def test_the_output_is_the_originals_byte_for_byte(addresses: list[tuple[str, ..
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
 def test_signals_end_it_in_every_state(number: int, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        where = ("-nsqd-http-address", f"127.0.0.1:{silent.getsockname()[1]}", "-http-client-request-timeout", "60s")
+        where = ("-nsqd-http-address", f"127.0.0.1:{silent.getsockname()[1]}")
         with Tool(OURS, *NAMES, *where) as tool, silent.accept()[0]:
             assert tool.stop(number) == 0
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.daemons import Daemon, Tool, eventually, our_command, publish
+from tests.daemons import Daemon, Tool, eventually, our_command, post, publish
 from tests.forwarding import SOON, drained, make_channel, state
 from tests.http_endpoint import OK, Endpoint, Request, always, status
 from tests.originals import original
@@ -34,19 +34,18 @@ def test_a_long_request_is_touched_and_ends_after_the_signal(shared: Daemon) -> 
         return always(OK)(request, peer)  # type: ignore[arg-type]
 
     with Endpoint(answer) as endpoint:
-        flags = (f"-post={endpoint.url}", "-consumer-opt=msg_timeout,1s", "-n=1")
+        flags = (f"-post={endpoint.url}", "-consumer-opt=msg_timeout,3s", "-n=1")
         with Tool(OURS, *words(shared, "long", *flags)) as running:
-            eventually(lambda: endpoint.bodies)
-            with pytest.raises(
-                AssertionError
-            ):  # three times the timeout: both are still in flight, one waits for a thread
-                eventually(lambda: state(shared, "long", CHANNEL)[1] < 2, timeout=3.0)
+            eventually(lambda: endpoint.bodies and state(shared, "long", CHANNEL)[1] == 2)  # one waits for a thread
+            with pytest.raises(AssertionError):  # longer than the timeout: both are still in flight
+                eventually(lambda: state(shared, "long", CHANNEL)[1] < 2, timeout=4.0)
             running.process.send_signal(signal.SIGTERM)
             eventually(lambda: state(shared, "long", CHANNEL)[1] == 1)  # the one that waited was given back
             resume.set()
             assert running.process.wait(30) == 0
         assert len(endpoint.bodies) == 1
     assert sum(state(shared, "long", CHANNEL)) == 1
+    post(shared, "/topic/delete", topic="long")
 
 
 MATTER = ("user-agent", "content-type", "content-length", "accept-encoding", "x-a", "transfer-encoding")

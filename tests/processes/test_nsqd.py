@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import ssl
 import stat
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from bench.ports import lease_port
 from tests.certificates import Authority
 from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, run, sized
 
@@ -206,8 +206,7 @@ def test_topics_and_channels_are_registered_and_unregistered(shared: Daemon, loo
 
 
 def test_lookupd_is_down_at_start_and_restarts(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+    address = f"127.0.0.1:{lease_port()}"
     with nsqd(tmp_path, "-lookupd-tcp-address", address) as daemon:
         publish(daemon, b"first", b"body")  # publishing does not wait for it, as it would indefinitely
         daemon.wait_for_line(f"LOOKUPD({address})")
@@ -215,7 +214,7 @@ def test_lookupd_is_down_at_start_and_restarts(tmp_path: Path) -> None:
             publish(daemon, b"second", b"body")  # the notification makes it try again, before the next ping
             eventually(lambda: registered(lookupd, "second") == [port(daemon)])
             assert registered(lookupd, "first") == [port(daemon)]
-        errors = daemon.stderr.count("ERROR: LOOKUPD")
+            errors = daemon.stderr.count("ERROR: LOOKUPD")
         with Daemon("nsqlookupd", "-tcp-address", address) as lookupd:
             publish(daemon, b"third", b"body")  # over the old connection: it is found broken
             daemon.wait_until(lambda: sum("ERROR: LOOKUPD" in line for line in daemon.lines) > errors, 20)

@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
 
 import httpx
 import pytest
@@ -82,6 +81,14 @@ def cpu(daemon: Daemon) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def effort(daemon: Daemon, witness: Witness) -> float:
+    """Return the CPU time of the process for 200 round trips, in seconds: their own time depends on the load of the machine."""
+    before = cpu(daemon)
+    for _ in range(200):
+        witness.round_trip()
+    return cpu(daemon) - before
+
+
 def livez(daemon: Daemon) -> float:
     """How long /livez took, in s."""
     since = time.monotonic()
@@ -108,7 +115,7 @@ def test_consumers_that_never_read(tmp_path: Path) -> None:
         with Conversation(daemon, b"  V2" + (b"MPUB t\n" + several(*[body] * 100)) * (many // 100)) as producer:
             assert [producer.frame() for _ in range(many // 100)] == [OK] * (many // 100)
         witness = stack.enter_context(Witness(daemon))
-        alone = median(witness.round_trip() for _ in range(200))  # the slowest depend on the load of the machine
+        alone = effort(daemon, witness)
         before, files = rss(daemon), descriptors(daemon)
 
         identify = b"  V2IDENTIFY\n" + sized(b'{"heartbeat_interval":2000}')
@@ -120,9 +127,9 @@ def test_consumers_that_never_read(tmp_path: Path) -> None:
         assert healthy.frame() == OK
         for _ in range(many):
             healthy.send(b"FIN %s\n" % healthy.message().id)
-        among = median(witness.round_trip() for _ in range(200))
+        among = effort(daemon, witness)
         assert rss(daemon) <= before + count * cap
-        assert among <= max(4 * alone, 0.05)
+        assert among <= 4 * alone + 0.1
         # the write deadline is one heartbeat interval, the read deadline two
         eventually(lambda: descriptors(daemon) <= files + 1, 2 * 2.0 + SLACK)
         assert time.monotonic() - since > 1.5

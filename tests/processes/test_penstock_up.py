@@ -13,7 +13,7 @@ import pytest
 
 from apps import daemon_set
 from apps.secure_set import SecureSet
-from tests.daemons import ROOT
+from tests.daemons import ROOT, STOP_TIMEOUT
 
 
 def free_offset(nodes: int) -> int:
@@ -102,7 +102,7 @@ def test_nodes_have_their_own_directories_ports_and_numbers() -> None:
 )
 def test_wrong_arguments(arguments: str, code: int, tmp_path: Path) -> None:
     with run(*arguments.split(), cwd=tmp_path) as process:
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=STOP_TIMEOUT)
     assert process.returncode == code
     assert "--chaos" in errors or code == 2
     assert "Traceback" not in errors
@@ -116,7 +116,7 @@ def test_a_taken_port_says_who_holds_it_and_names_the_way_out(tmp_path: Path) ->
         socket.create_server(("127.0.0.1", 4150 + offset)),
         run("up", "--port-offset", str(offset), cwd=tmp_path) as process,
     ):
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=STOP_TIMEOUT)
     assert process.returncode == 1
     assert f"127.0.0.1:{4150 + offset}" in errors
     assert "held by" in errors

@@ -16,13 +16,11 @@ from apps.daemon_set import HOST, Daemon, Plan
 from apps.secure_set import SecureSet
 from penstock.client import Consumer, Producer, Settings
 from tests import forkserver
-from tests.daemons import ROOT, eventually
+from tests.daemons import ROOT, STOP_TIMEOUT, eventually
 from tests.forkserver import LAUNCH
 from tests.processes.test_penstock_up import child, free_offset, run, started
 
 pytestmark = pytest.mark.process
-
-TIMEOUT = 20.0
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,11 @@ class Set:
 
     def get(self, daemon: Daemon, path: str, token: str = "", **more: object) -> httpx.Response:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        with httpx.Client(verify=self.files.context(), timeout=TIMEOUT, trust_env=False) as client:
+        with httpx.Client(verify=self.files.context(), timeout=STOP_TIMEOUT, trust_env=False) as client:
             return client.request("POST" if "content" in more else "GET", daemon.url + path, headers=headers, **more)  # type: ignore[arg-type]
 
     def dial(self, port: int, is_tls: bool) -> socket.socket:
-        sock = socket.create_connection((HOST, port), TIMEOUT)
+        sock = socket.create_connection((HOST, port), STOP_TIMEOUT)
         return self.files.context().wrap_socket(sock, server_hostname=HOST) if is_tls else sock
 
 
@@ -117,7 +115,7 @@ def test_nsqadmin_is_known_by_its_certificate_and_a_node_is_not_nsqadmin(whole_s
         for name, status in (("nsqd-0", 401), ("client", 401), ("nsqadmin", 200)):
             context = whole_set.files.context()
             context.load_cert_chain(whole_set.files.path(f"{name}.pem"), whole_set.files.path(f"{name}-key.pem"))
-            with httpx.Client(verify=context, timeout=TIMEOUT, trust_env=False) as client:
+            with httpx.Client(verify=context, timeout=STOP_TIMEOUT, trust_env=False) as client:
                 answer = client.post(f"{daemon.url}/topic/create?topic=mine", headers={"Penstock-User": "ann"})
             assert answer.status_code == status, (daemon.name, name, answer.text)
 
@@ -162,4 +160,4 @@ def test_the_nodes_of_a_secure_cluster_ask_each_other_over_tls(tmp_path: Path) -
         eventually(is_recovered, what="recovered")
         assert (tmp_path / "copy" / "log").is_dir()
         process.send_signal(signal.SIGINT)
-        process.wait(30)
+        process.wait(STOP_TIMEOUT)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 
 PAGE = (ROOT / "docs/tutorials/failover.md").read_text()
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PATIENCE = 100.0  # s for one block
+PATIENCE = 240.0  # s for one block
 
 
 def shell(text: str, offset: int, cwd: Path) -> str:

@@ -13,11 +13,11 @@ QUICK = ("-sync-interval", "200ms")
 
 
 def lines(*directories: Path) -> list[str]:
-    """All lines of all files, file by file in the order of names. A gzip member that was cut by a kill is left out."""
+    """All lines of all files, file by file in the order of names; without a gzip member that was cut, and a file that moves."""
     found = []
     for directory in directories:
         for path in sorted(directory.rglob("*")) if directory.exists() else ():
-            if path.is_file():
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 found += content(path).decode().splitlines()
     return found
 

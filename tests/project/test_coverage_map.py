@@ -15,7 +15,7 @@ ROOMS = ("nsqd", "lookupd", "admin", "shared", "apps", "penstock", "pipeline")
 TRIED_BY = {
     "shared/terminal/test_commands.py": ("shared.terminal.confirm",),
     "shared/cluster/test_state.py": (
-        "shared.cluster.answer", "shared.cluster.logs", "shared.cluster.merge", "shared.json_fields",
+        "shared.cluster.answer", "shared.cluster.logs", "shared.cluster.merge",
     ),
     "admin/users/test_access.py": ("admin.pages.login",),
     "admin/alarms/test_book.py": ("admin.alarms.subject",),

@@ -1,4 +1,4 @@
-"""deploy/compose.yaml: no container can be built here, so each command is tried as a process, or read by what reads it."""
+"""deploy: each command of compose.yaml is tried as a process, or read by what reads it. `make image-check` runs a container."""
 
 import os
 import re

@@ -358,6 +358,17 @@ def test_a_cluster_beyond_loopback_has_all_files_of_tls(flags: list[str], why: s
         parse(NsqdOptions, "nsqd", [*CLUSTER, *flags], {})
 
 
+OPEN = ["-tcp-address=:1", "-http-address=0.0.0.0:1", "-beanstalk-address=10.0.0.1:1", "-disque-address=n:1"]
+
+
+def test_authentication_may_be_required_beyond_loopback() -> None:
+    for flag in OPEN:
+        with pytest.raises(OptionError, match="anyone could connect: give --auth-file"):
+            parse(NsqdOptions, "nsqd", ["-require-auth", flag], {})
+    for flags in (["-require-auth", "-https-address=:1"], ["-require-auth", *OPEN, "-auth-file=f"], OPEN):
+        parse(NsqdOptions, "nsqd", flags, {})
+
+
 @given(st.text(max_size=20))
 def test_no_address_is_a_bug(text: str) -> None:
     found = NsqdOptions(

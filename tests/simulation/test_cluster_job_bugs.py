@@ -12,7 +12,7 @@ from nsqd.cluster.remote_jobs.lending import Lending, _Credit
 from nsqd.cluster.remote_jobs.lent_jobs import LentJobs
 from nsqd.cluster.wire.frames import KIND_AT, FrameKind
 from nsqd.cluster.wire.link import Link
-from nsqd.core.queues import Queues
+from nsqd.core.work_queue.tube import Tube
 from tests.nsqd.cluster.planted import Bug, Patch, instead_of, setting
 from tests.simulation.test_cluster_bugs import assert_found
 
@@ -52,10 +52,10 @@ def answers_are_handled_behind_the_group(patch: Patch) -> None:
     patch.setattr(Lending, "announce", lambda self: (conclude(self), announce(self)))
 
 
-@instead_of(Queues, "acknowledge_row")
-def an_acknowledgement_does_nothing(acknowledge: Any, *given: Any) -> None:
+@instead_of(Tube, "finish_row")
+def an_acknowledgement_does_nothing(finish: Any, *given: Any) -> None:
     if next(CALLS) % 10:
-        acknowledge(*given)
+        finish(*given)
 
 
 BUGS: list[Bug] = [

@@ -80,6 +80,7 @@ spec:
 - {name: NSQD_CLUSTER_TLS_CERT, value: /cluster/node-$(NSQD_NODE_ID).pem}
 - {name: NSQD_CLUSTER_TLS_KEY, value: /cluster/node-$(NSQD_NODE_ID)-key.pem}
 {{- end }}
+- {name: NSQD_REQUIRE_AUTH, value: "{{ ne .Values.auth.secretName "" }}"}
 {{- include "penstock.accessEnv" (list . "NSQD") }}
 {{- with .Values.nsqd.env }}
 {{ toYaml . }}

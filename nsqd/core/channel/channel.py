@@ -162,8 +162,6 @@ class Channel:
         if limits != (old.concurrency, old.rate) and self.dispatch.leads(self):
             limit(self, *limits, self._agenda.now)
         self._begin_expiry(self.expiry is not None and self.expiry.is_mixed)
-        if self._examines:
-            self._keep_bounds()
         if (settings.dead_letter, settings.on_expire) != (old.dead_letter, old.on_expire):
             self.forward_dead_letters()
         if settings.order != old.order:  # messages that are in flight already are not affected
@@ -173,6 +171,9 @@ class Channel:
         elif settings.on_bury is OnBury.SKIP and old.on_bury is OnBury.HOLD:
             for letter in self.buried.values():
                 self.ended(letter.ordinal, 1)
+        if self._examines:  # in the new order
+            self.backlog.extended()
+            self._keep_bounds()
 
     def revived(self, now: int) -> None:
         """Take account of the messages that a restart has given the channel. `now`: monotonic ns."""

@@ -12,6 +12,9 @@ from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consum
 from nsqd.core.channel.inflight import DeliveryOwner
 from nsqd.core.message.frame import message_id
 
+# calls of put_in_flight in a turn: 10 ms if each returns one message, as from a retry queue
+TAKEN_AT_ONCE = 1000
+
 
 class Supply(Protocol):
     """The source of the messages that are delivered: a channel."""
@@ -30,7 +33,7 @@ class Supply(Protocol):
 class Dispatch:
     """The ready consumers of one channel, in the order in which they are served."""
 
-    __slots__ = ("deliveries", "nearest_first", "random_below", "ready")
+    __slots__ = ("_takes_left", "deliveries", "nearest_first", "random_below", "ready")
 
     def __init__(self, nearest_first: bool, random_below: Callable[[int], int]) -> None:
         """Begin without ready consumers. `nearest_first`: serve by distance. `random_below(n)` returns a number in 0..n-1."""
@@ -38,6 +41,7 @@ class Dispatch:
         self.deliveries = [0, 0, 0]  # number of messages by the consumer's distance, counted if `nearest_first`
         self.nearest_first = nearest_first
         self.random_below = random_below
+        self._takes_left = 0  # in this turn: see TAKEN_AT_ONCE
 
     def join(self, consumer: Consumer) -> None:
         """Add a new consumer. Nothing is to be done before its RDY count."""
@@ -70,7 +74,8 @@ class Dispatch:
         """Let other shards deliver: the channel was woken, and can deliver nothing after all."""
 
     def serve(self, supply: Supply, depth: int, now: int) -> None:
-        """Give each ready consumer its share of `depth` messages, once."""
+        """Give each ready consumer its share of `depth` messages, once, or the first of them a part of their shares."""
+        self._takes_left = TAKEN_AT_ONCE
         if self.nearest_first:
             self._serve_by_distance(supply, depth, now)
         else:
@@ -100,7 +105,7 @@ class Dispatch:
     def _serve(self, supply: Supply, waiting: int, depth: int, now: int) -> int:
         """Give each of the first `waiting` ready consumers its share, once. Return the number of messages that is left."""
         ready = self.ready
-        while waiting > 0 and depth > 0:
+        while waiting > 0 and depth > 0 and self._takes_left:
             consumer = next(iter(ready))
             del ready[consumer]  # it is appended below if it stays ready, so the turn rotates
             depth = self._deliver_share(supply, consumer, -(-depth // waiting), depth, now)
@@ -115,7 +120,8 @@ class Dispatch:
         count = min(share, consumer.ready - consumer.in_flight)
         frames: list[bytes] = []
         size = 0
-        while count > 0 and room > size:
+        while count > 0 and room > size and self._takes_left:
+            self._takes_left -= 1
             taken = supply.put_in_flight(consumer, 1 if rate else count, room - size, now)
             if not taken:
                 depth = 0

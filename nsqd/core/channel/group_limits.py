@@ -23,6 +23,7 @@ from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.throttle import BURST, UNLIMITED
 from shared.values import SECOND
 
+LEAST_CLEANED = 1000  # groups
 NOISY, SHARE = 30, 10  # messages in flight, at least; a noisy group has more than one part in SHARE of all
 
 
@@ -30,8 +31,8 @@ class LimitedBacklog(GroupedBacklog):
     """The ready messages of a channel whose groups have limits."""
 
     __slots__ = (
-        "_awaited", "_clock", "_dues", "_fair", "_late", "_late_count", "_most", "_out", "_rate", "_released", "_schedule",
-        "_spent", "is_ordered",
+        "_awaited", "_clean_at", "_clock", "_dues", "_fair", "_late", "_late_count", "_most", "_out", "_rate", "_released",
+        "_schedule", "_spent", "is_ordered",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +61,7 @@ class LimitedBacklog(GroupedBacklog):
         self._late_count = 0  # messages in `_late`
         # when each group has spent what its rate allows, without a burst (monotonic ns); groups are forgotten later
         self._spent: dict[bytes, int] = {}
+        self._clean_at = LEAST_CLEANED  # groups in `_spent`: with more, those that may spend again are forgotten
         # with a rate: the message of each group that was released and is still to be delivered, by group
         self._released: dict[bytes, int] = {}
         self._dues: list[tuple[int, bytes]] = []  # a heap: when groups that are held back for their rate may continue
@@ -102,8 +104,9 @@ class LimitedBacklog(GroupedBacklog):
         if self._rate:
             now = self._clock()
             self._spent[group] = max(now, self._spent.get(group, 0)) + SECOND // self._rate
-            if len(self._spent) > 2 * len(self._out) + 1000:
+            if len(self._spent) > self._clean_at:
                 self._spent = {one: spent for one, spent in self._spent.items() if spent > now}
+                self._clean_at = 2 * len(self._spent) + LEAST_CLEANED  # at most as many are kept as were looked at
 
     def _is_open(self, group: bytes) -> bool:
         """Return True if the limits let one more message of the group be in flight, and none is about to be."""

@@ -21,6 +21,7 @@ from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.timing.deferred import Message
 
+HEADS_AT_ONCE = 1000  # of which the groups are read in a turn: 1 ms
 MOST_HELD = 20_000  # messages held back at a channel: as many as SQS looks ahead in a queue with groups
 
 
@@ -35,7 +36,8 @@ class GroupedBacklog(QueuedBacklog):
         super().__init__(plain, journal)
         self.retry = deque(sorted(self.retry, key=lambda entry: entry[1].ordinal))  # all have the same place
         self._more_heads: dict[bytes, int] = {}  # heads but one, of groups that were not in order before
-        self._unknown: list[int] = []  # ordinals of heads whose groups are still to be read, descending
+        # ordinals of heads whose groups are still to be read, descending: the last one is read next
+        self._unknown: dict[int, None] = {}
         self._heads: dict[int, bytes] = {}  # the group of each head, by ordinal
         # for each group with a head, the messages that are held back
         self._behind: dict[bytes, deque[Message] | None] = {}
@@ -60,19 +62,20 @@ class GroupedBacklog(QueuedBacklog):
         self.reading = True
 
     def expect_heads(self, out: Iterable[int], waiting: Iterable[int]) -> None:
-        self._unknown = sorted((*out, *waiting), reverse=True)
+        self._unknown = dict.fromkeys(sorted((*out, *waiting), reverse=True))
 
     def _find_heads(self) -> bool:
-        """Read the groups of the heads that are to be expected. Return False if one must be read from disk first."""
-        while self._unknown:
-            extent = self.extents.read(self._unknown[-1])
+        """Read the groups of the next heads to expect. Return False if there are more, or one must be read from disk first."""
+        for _ in range(min(len(self._unknown), HEADS_AT_ONCE)):
+            ordinal, _ = self._unknown.popitem()
+            extent = self.extents.read(ordinal)
             if extent is None:
+                self._unknown[ordinal] = None
                 self.reading = True
                 return False
-            ordinal = self._unknown.pop()
             if extent.first <= ordinal:
                 self._expect_head(extent.group_of(ordinal), ordinal)
-        return True
+        return not self._unknown
 
     def _expect_head(self, group: bytes, ordinal: int) -> None:
         if not self._becomes_head(group, ordinal):
@@ -145,7 +148,8 @@ class GroupedBacklog(QueuedBacklog):
     def _unexpect(self, first: int, count: int) -> None:
         """Expect none of `count` messages from `first` on as heads: they ended before their groups were read."""
         if self._unknown:
-            self._unknown = [ordinal for ordinal in self._unknown if not first <= ordinal < first + count]
+            for ordinal in range(first, first + count):
+                self._unknown.pop(ordinal, None)
 
     def _release(self, message: Message) -> None:
         """Make a message that is held back the next one of the retry queue."""
@@ -156,7 +160,7 @@ class GroupedBacklog(QueuedBacklog):
     def _release_all(self) -> None:
         """Release all messages that are held back, the first published first, and know no heads."""
         super()._release_all()
-        self._heads, self._behind, self._more_heads, self._unknown = {}, {}, {}, []
+        self._heads, self._behind, self._more_heads, self._unknown = {}, {}, {}, {}
 
     def _queued(self) -> Iterator[Message]:
         held = (message for behind in self._behind.values() for message in behind or ())

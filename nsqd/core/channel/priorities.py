@@ -1,9 +1,10 @@
 """Priorities: a channel delivers its most urgent message first, and those of one priority as they became ready.
 
 The priority of a message is its header `priority`, from 0, the most urgent, to 9, as beanstalkd and Oban count; USUAL_PRIORITY
-without one. Usual messages stay in the sequence and cost nothing. Others leave it, into a queue for each priority: urgent ones
-when the topic distributes them, ahead of the cursor, and the rest when the cursor comes to them. A restart finds all of them in
-the log, and their priorities again in their headers.
+without one. That of a job is the number of hexadecimal digits of its `pri`, 5 for the usual 65,536. Usual messages stay in the
+sequence and cost nothing. Others leave it, into a queue for each priority: urgent ones when the topic distributes them, ahead
+of the cursor, and the rest when the cursor comes to them. A restart finds all of them in the log, and their priorities again in
+their attributes.
 
 One delivery in SHARE is that of the message that has been ready longest, so nothing starves. A message that comes back keeps
 its priority, and counts as ready since then.
@@ -35,6 +36,7 @@ SHARE = 16
 MOST_URGENT = MOST_LATE = MOST_AWAITED = 20_000  # messages
 # messages with headers that are examined ahead: of a batch that the topic distributes (10 ms if all leave), at a delivery
 AHEAD_AT_ONCE, AHEAD_AT_DELIVERY = 4096, 64
+SORTED_AT_ONCE = 1000  # messages that came back, in a turn: 2 ms
 DROPPED_AT_ONCE = 500  # messages of a queue that are too old: 1 ms
 PASSED_AT_ONCE = 1 << 20  # messages without headers that it passes
 
@@ -83,8 +85,11 @@ class PriorityBacklog(QueuedBacklog):
             self._looked = end
 
     def _sort(self) -> bool:
-        """Put messages that came back into the queues of their priorities. Return False if one must be read first."""
-        while self._unsorted:
+        """Put the next messages that came back into the queues of their priorities.
+
+        Return False if there are more, or one must be read first.
+        """
+        for _ in range(min(len(self._unsorted), SORTED_AT_ONCE)):
             is_first, message = self._unsorted[0]
             extent = self.extents.read(message.ordinal)
             if extent is None:
@@ -97,7 +102,7 @@ class PriorityBacklog(QueuedBacklog):
                 continue
             self._note_queued(-1)
             (super().put_first if is_first else super().put_back)(message)
-        return True
+        return not self._unsorted
 
     def _append(self, priority: int, position: int, message: Message) -> None:
         queue = self._queues[priority]

@@ -29,7 +29,7 @@ from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.spans import overlap, remove, without
 from nsqd.core.timing.deferred import MINUTE, Message, counts_of, message_of, pack
-from nsqd.core.timing.deferred_pages import DeferredPages, Page, between, in_order, page_of, pages_of, shifted
+from nsqd.core.timing.deferred_pages import DeferredPages, Page, between, due_soon, in_order, page_of, pages_of, shifted
 from nsqd.core.timing.pause import Pause, dump_pause, load_pause
 from nsqd.core.written_chunks import WrittenChunks
 
@@ -158,9 +158,11 @@ class ChannelState(ReaderState):
 
     # checkpoints
 
-    def dump(self) -> list[Any]:
-        returned = b"".join([pack(ordinal, due, counts) for ordinal, (counts, due) in self.returned.items()])
-        pages = [*self.written, *(page.tobytes() for page in self.pages.pages()), *([returned] if returned else [])]
+    def dump(self, queued: DeferredPages) -> list[Any]:
+        own = [(one, due, counts) for one, (counts, due) in self.returned.items() if one not in queued]
+        returned = b"".join([pack(*entry) for entry in own])
+        chunks = [page.tobytes() for page in queued.others(self.pages.pages())]
+        pages = [*self.written, *chunks, *([returned] if returned else [])]
         buried = [(name, g.ordinal, g.attempts, g.reason, g.buried, g.failures) for name, g in self.buried.values()]
         holes = self.passed.spans(self.cursor)
         return [self.number, self.name, dump_pause(self.paused), self.start, self.cursor, holes, pages, buried]
@@ -217,16 +219,20 @@ class ChannelState(ReaderState):
             written=numbers,
         )
 
-    def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
+    def revive(self, reader: Reader, plain: list[Span], queued: DeferredPages, offset: int, now: int) -> None:
         """Fill a live channel that was just created with this state, which must be settled. See ReaderState."""
         assert isinstance(reader, Channel)
         channel = reader
         channel.start, channel.paused = self.start, self.paused
+        holes = self.passed.spans(self.cursor)
+        channel.journal.resume(self.cursor, holes)
         channel.backlog.resume(self.cursor, self._ready(channel.offsets.distributed, plain))
-        for first, end in self.passed.spans(self.cursor):
+        for first, end in holes:
             channel.skip(first, end, 0)
         later: list[Page] = []
-        for ordinal, due, counts in in_order(self._due_soon(now + offset + MINUTE, later)):
+        single = ((one, due, counts) for one, (counts, due) in self.returned.items() if one not in queued)
+        soon = due_soon(queued.others(self.pages.pages()), now + offset + MINUTE, later)
+        for ordinal, due, counts in in_order(chain(single, soon)):
             restore_message(channel, message_of(ordinal, counts), due - offset if due else 0, now)
         for page in later:
             channel.deferred.load(shifted(page, -offset).tobytes())
@@ -234,15 +240,6 @@ class ChannelState(ReaderState):
         for message_id, letter in self.buried.values():
             channel.buried.add(message_id, letter)
         channel.revived(now)
-
-    def _due_soon(self, until: int, later: list[Page]) -> Iterator[tuple[int, int, int]]:
-        """Yield (ordinal, due, counts) of the messages that wait, except for pages due after `until`, which go to `later`."""
-        yield from ((ordinal, due, counts) for ordinal, (counts, due) in self.returned.items())
-        for page in self.pages.pages():
-            if min(page[1::3]) > until:
-                later.append(page)
-            else:
-                yield from zip(page[::3], page[1::3], page[2::3], strict=True)
 
 
 def restore_message(channel: Channel, message: Message, due: int, now: int) -> None:

@@ -313,7 +313,7 @@ class ShardedDispatch(Dispatch):
 
     def _serve(self, supply: Supply, waiting: int, depth: int, now: int) -> int:
         ready, channel, before = self.ready, self._channel, depth
-        while waiting > 0 and depth > 0:
+        while waiting > 0 and depth > 0 and self._takes_left:
             local = next(iter(ready))
             del ready[local]
             window = window_of(local)

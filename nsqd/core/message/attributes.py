@@ -30,6 +30,7 @@ _PRIORITIES = {str(number): number for number in range(MOST_PRIORITY + 1)}  # by
 PACKED_TTL: bytes = msgpack.packb(TTL)  # is in the packed attributes of each message with a ttl of its own
 _MOST_TTL = 32  # characters of its value
 _NO_HEADERS: int = msgpack.packb(())[0]  # the second byte of packed attributes that have none
+_OF_A_JOB = 0x95  # in msgpack: an array of five, the first byte of packed attributes of jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +95,20 @@ def group_in(packed: bytes) -> bytes:
     return dict(_unpacked(packed).headers).get(GROUP, "").encode()
 
 
+def concern_channels(packed: bytes) -> bool:
+    """Return True if channels need packed attributes, which are not b"": for headers, or for the priority of a job."""
+    return has_headers(packed) or priority_in(packed) != USUAL_PRIORITY
+
+
 def priority_in(packed: bytes) -> int:
-    """Return the priority of messages with these packed attributes, which have headers."""
-    if _PRIORITY_NAME not in packed:
+    """Return the priority of messages with these packed attributes; of a job without that header: the hex digits of its pri."""
+    if _PRIORITY_NAME not in packed and packed[0] != _OF_A_JOB:
         return USUAL_PRIORITY
-    return _PRIORITIES.get(dict(_unpacked(packed).headers).get(PRIORITY, ""), USUAL_PRIORITY)
+    attributes = _unpacked(packed)
+    text = dict(attributes.headers).get(PRIORITY)
+    if text is None and attributes.job is not None:
+        return -(-attributes.job[0].bit_length() // 4)
+    return _PRIORITIES.get(text or "", USUAL_PRIORITY)
 
 
 def ttl_in(packed: bytes) -> int:

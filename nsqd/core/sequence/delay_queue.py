@@ -5,7 +5,8 @@ See docs/contributing/design/channel.md#delays.
 
 from collections.abc import Collection, Iterable, Iterator
 
-from nsqd.core.timing.deferred import Deferred, Message
+from nsqd.core.timing.deferred import MINUTE, Deferred, Message
+from nsqd.core.timing.deferred_pages import Page, due_soon
 
 
 class DelayQueue:
@@ -88,10 +89,16 @@ class DelayQueue:
         self.overdue.clear()
         self.ahead = 0
 
-    def load(self, delayed: Iterable[tuple[int, int]], now: int) -> None:
-        """Hold, after a restart, the delayed messages at or past the distributed offset, given as (ordinal, due)."""
-        for ordinal, due in delayed:
-            self.push(ordinal, 1, due, now)
+    def load(self, delayed: list[Page], distributed: int, now: int) -> None:
+        """Hold, after a restart, the messages that wait here."""
+        later: list[Page] = []
+        for ordinal, due, _ in due_soon(delayed, now + MINUTE, later):
+            self.waiting.push(due, Message(ordinal, 0), now)
+        for page in later:
+            self.waiting.load(page.tobytes())
+        ordinals = [page[::3] for page in delayed]
+        self.before = sum(ordinal < distributed for part in ordinals for ordinal in part)
+        self.ahead = sum(map(len, ordinals)) - self.before
 
     def check(self, distributed: int) -> None:
         """Raise AssertionError if an invariant of the queue does not hold. `distributed`: the topic's."""

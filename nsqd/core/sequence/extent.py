@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 from operator import itemgetter
 
-from nsqd.core.message.attributes import PACKED_TTL, group_in, priority_in, ttl_in, unpack
+from nsqd.core.message.attributes import PACKED_TTL, group_in, has_headers, priority_in, ttl_in, unpack
 from nsqd.core.message.frame import STAMP, with_headers
 from penstock.protocol.headers import USUAL_PRIORITY, pack_headers
 
@@ -32,19 +32,23 @@ class Extent:
         self.frames: list[bytes] = []
         self.ids = bytearray()  # the frames' ids, 16 bytes each, end to end
         self.largest = 0  # bytes of the largest frame; bounds how much a consumer is given at once
-        # (first, end, packed attributes) of the messages that have headers, ascending and disjoint
+        # (first, end, packed attributes) of the messages that have headers, or are jobs with a priority; ascending and disjoint
         self.headers: list[tuple[int, int, bytes]] = []
         self.longest_headers = 0  # bytes of the longest packed attributes in `headers`
         self.has_ttl = False  # True: some messages may have a ttl of their own
 
     def keep_headers(self, first: int, end: int, packed: bytes) -> None:
-        """Keep the packed attributes, which have headers, of messages first..end, which follow those kept before."""
+        """Keep packed attributes that channels need, of messages first..end, which follow those kept before."""
+        last = self.headers[-1] if self.headers else (0, 0, b"")
+        if last[1:] == (first, packed):
+            self.headers[-1] = last[0], end, packed
+            return
         self.headers.append((first, end, packed))
         self.longest_headers = max(self.longest_headers, len(packed))
         self.has_ttl = self.has_ttl or PACKED_TTL in packed
 
     def attributed(self, first: int, end: int) -> Iterator[tuple[int, int, bytes]]:
-        """Yield (first, end, packed attributes) of the messages first..end that have headers, ascending."""
+        """Yield (first, end, packed attributes) of those messages first..end whose attributes channels need, ascending."""
         at = max(0, bisect_right(self.headers, first, key=_start) - 1)
         for start, stop, packed in islice(self.headers, at, None):
             if start >= end:
@@ -59,7 +63,7 @@ class Extent:
         frames = list(frames)
         for start, end, packed in self.attributed(first, first + len(frames)):
             headers = pack_headers(unpack(packed, start).headers)
-            for index in range(start - first, end - first):
+            for index in range(start - first, end - first) if has_headers(packed) else ():
                 frames[index] = with_headers(frames[index], headers)
         return frames
 

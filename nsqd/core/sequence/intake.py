@@ -43,8 +43,9 @@ class Intake:
     """The intake of one topic. It enters the topic into the agenda as soon as there is something to seal."""
 
     __slots__ = (
-        "_agenda", "_ids", "_pending", "_pending_apart", "_promise", "_put_batches", "_topic", "dedup", "dropped_count",
-        "duplicate_count", "is_foreign", "message_bytes", "message_count", "most_urgent", "producers",
+        "_agenda", "_apart_count", "_ids", "_pending", "_pending_apart", "_promise", "_put_batches", "_put_count", "_topic",
+        "dedup", "dropped_count", "duplicate_count", "is_foreign", "message_bytes", "message_count", "most_urgent",
+        "producers",
     )  # fmt: skip
 
     def __init__(
@@ -71,7 +72,9 @@ class Intake:
         self._pending: list[bytes] = []  # bodies published in this turn
         # messages of this turn with a delay or attributes: (due or 0, bodies, attributes)
         self._pending_apart: list[tuple[int, list[bytes], Attributes]] = []
+        self._apart_count = 0  # messages in it
         self._put_batches: list[PutBatch] = []  # jobs put in this turn
+        self._put_count = 0  # jobs in it
         self.most_urgent = NO_PRIORITY  # the lowest priority number of these jobs
 
     # messages
@@ -111,6 +114,7 @@ class Intake:
             self._agenda.unsealed.append(self._topic)
             self.is_foreign = True
         self._pending_apart.append((due, bodies, attributes))
+        self._apart_count += len(bodies)
         self.count(bodies)
 
     def count(self, bodies: list[bytes]) -> None:
@@ -142,6 +146,7 @@ class Intake:
             put_batch = PutBatch(options, self._agenda.wall, identity)
             self._put_batches.append(put_batch)
             self.most_urgent = min(self.most_urgent, options.priority)
+        self._put_count += len(bodies)
         return put_batch.add(bodies, self._ids)
 
     def put_with_id(self, body: bytes, options: JobOptions, sequence: int, created: int) -> None:
@@ -153,18 +158,18 @@ class Intake:
         put_batch = PutBatch(options, created)
         put_batch.add_one(body, self._ids.id_number(sequence))
         self._put_batches.append(put_batch)
+        self._put_count += 1
 
     def take_put_batches(self) -> list[PutBatch]:
         """Return the jobs put since the last call."""
-        put_batches, self._put_batches = self._put_batches, []
+        put_batches, self._put_batches, self._put_count = self._put_batches, [], 0
         self.most_urgent = NO_PRIORITY
         return put_batches
 
     @property
     def pending_count(self) -> int:
         """Return the number of messages and jobs that are not sealed yet."""
-        apart = sum(len(bodies) for _, bodies, _ in self._pending_apart)
-        return len(self._pending) + apart + sum(len(put_batch.numbers) for put_batch in self._put_batches)
+        return len(self._pending) + self._apart_count + self._put_count
 
     # sealing
 
@@ -179,7 +184,7 @@ class Intake:
         if pending:
             first = self._seal(sealed, pending, wall, first, end - first, NONE)
         if self._pending_apart:
-            apart, self._pending_apart = self._pending_apart, []
+            apart, self._pending_apart, self._apart_count = self._pending_apart, [], 0
             for due, bodies, attributes in apart:
                 if not due:
                     first = self._seal(sealed, bodies, wall, first, end - first, attributes)
@@ -249,6 +254,7 @@ class Intake:
         self._pending.clear()
         self._pending_apart.clear()
         self._put_batches.clear()
+        self._apart_count = self._put_count = 0
         self.dedup.clear()
         self._topic = _DeletedTopic()  # topic and intake refer to each other, and the daemon never collects old garbage
 

@@ -124,6 +124,14 @@ class ReaderJournal(Protocol):
     def drop(self) -> None:
         """Record that the reader was deleted, after it was done with everything."""
 
+    # Nothing is recorded
+
+    def resume(self, cursor: int, holes: list[tuple[int, int]]) -> None:
+        """Note after a restart where a channel's cursor is, and which spans (first, end) after that it will skip."""
+
+    def detach(self) -> None:
+        """Note that the reader delivers no longer, because the node does not lead its promoted log any longer."""
+
 
 class TopicJournal(Extents, Protocol):
     """The journal of one topic: its messages, readers, cursors and settings."""

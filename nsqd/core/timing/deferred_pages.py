@@ -5,7 +5,7 @@ nsqd/core/timing/deferred.py packs them; a due of 0 means at once.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 BLOCK = 4096  # messages per bytearray of flags
@@ -47,14 +47,15 @@ class DeferredPages:
 
     def remove_one(self, ordinal: int) -> bool:
         """Take a message out. Return False if it does not wait here."""
-        if not self._pages:
+        if ordinal not in self:
             return False
-        block = self._indexed().get(ordinal // BLOCK)
-        if block is None or not block[ordinal % BLOCK]:
-            return False
-        block[ordinal % BLOCK] = 0
+        self._indexed()[ordinal // BLOCK][ordinal % BLOCK] = 0
         self._is_whole = False
         return True
+
+    def __contains__(self, ordinal: int) -> bool:
+        block = self._indexed().get(ordinal // BLOCK) if self._pages else None
+        return block is not None and block[ordinal % BLOCK] == 1
 
     def remove_span(self, first: int, end: int) -> None:
         """Take out those of messages first..end that wait here."""
@@ -94,17 +95,16 @@ class DeferredPages:
 
     def pages(self) -> list[Page]:
         """Return pages of the messages that still wait. The caller must not change the pages."""
-        if self._is_whole:
-            return self._pages
-        kept = []
-        for page in self._pages:
-            left = array("q")
-            for at in range(0, len(page), 3):
-                if self._indexed()[page[at] // BLOCK][page[at] % BLOCK]:
-                    left.extend(page[at : at + 3])
-            if left:
-                kept.append(left)
-        return kept
+        return self._pages if self._is_whole else list(_chosen(self._pages, self.__contains__))
+
+    def others(self, pages: list[Page]) -> list[Page]:
+        """Return `pages` without the messages that wait here."""
+        return list(_chosen(pages, lambda ordinal: ordinal not in self)) if self._pages else pages
+
+    def count(self, first: int) -> int:
+        """Return the number of messages from ordinal `first` on that wait here."""
+        blocks = self._indexed().items()
+        return sum(block.count(1, max(first - number * BLOCK, 0)) for number, block in blocks)
 
     def entries(self) -> Iterator[tuple[int, int, int]]:
         """Yield (ordinal, due, counts) for all messages that still wait. This walks all of them."""
@@ -141,11 +141,33 @@ def between(page: Page, first: int, end: int) -> Page:
     ordinals = page[::3]
     if not ordinals or (min(ordinals) >= first and max(ordinals) < end):
         return page
-    left = array("q")
-    for at, ordinal in enumerate(ordinals):
-        if first <= ordinal < end:
-            left.extend(page[3 * at : 3 * at + 3])
-    return left
+    return next(_chosen([page], lambda ordinal: first <= ordinal < end), array("q"))
+
+
+def after(page: Page, time: int) -> Page:
+    """Return a page with those of its messages that are due after `time`; the page itself if that is all of them."""
+    later = {ordinal for ordinal, due in zip(page[::3], page[1::3], strict=True) if due > time}
+    return next(_chosen([page], later.__contains__), array("q"))
+
+
+def _chosen(pages: Iterable[Page], is_chosen: Callable[[int], bool]) -> Iterator[Page]:
+    """Yield pages with those messages whose ordinals are chosen, without empty ones; a page itself if all of them are."""
+    for page in pages:
+        left = array("q")
+        for at, ordinal in enumerate(page[::3]):
+            if is_chosen(ordinal):
+                left.extend(page[3 * at : 3 * at + 3])
+        if left:
+            yield page if len(left) == len(page) else left
+
+
+def due_soon(pages: Iterable[Page], until: int, later: list[Page]) -> Iterator[tuple[int, int, int]]:
+    """Yield (ordinal, due, counts) of the messages in `pages`, except for pages due after `until`, which go to `later`."""
+    for page in pages:
+        if min(page[1::3]) > until:
+            later.append(page)
+        else:
+            yield from zip(page[::3], page[1::3], page[2::3], strict=True)
 
 
 def in_order(entries: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:

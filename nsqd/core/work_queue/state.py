@@ -26,7 +26,7 @@ from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.sequence.spans import remove
-from nsqd.core.timing.deferred_pages import Page
+from nsqd.core.timing.deferred_pages import DeferredPages, Page
 from nsqd.core.timing.pause import Pause, dump_pause, load_pause
 from nsqd.core.work_queue.job import ROW, JobState
 from nsqd.core.work_queue.job_pages import JobPages, moved
@@ -135,7 +135,7 @@ class TubeState(ReaderState):
 
     # checkpoints
 
-    def dump(self) -> list[Any]:
+    def dump(self, queued: DeferredPages) -> list[Any]:
         options = [(ordinal, *one) for ordinal, one in self.options.items()]
         holes = self.finished.spans(self.distributed)
         return [self.number, self.name, self.start, self.distributed, holes, options, dump_pause(self.paused)]
@@ -187,7 +187,7 @@ class TubeState(ReaderState):
         distributed = max(reader.arrivals.position, finished.floor)
         return cls(reader.number, reader.name, reader.start, distributed, finished, reader.jobs, options, reader.paused)
 
-    def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
+    def revive(self, reader: Reader, plain: list[Span], queued: DeferredPages, offset: int, now: int) -> None:
         """Fill a live tube that was just created with this state, which must be settled. See ReaderState."""
         assert isinstance(reader, Tube)
         tube = reader

@@ -573,6 +573,7 @@ class Tube(Pausable):
         self._end_reservations()
         self.waiters.sharded.pop(self.key, None)
         self.waiters.forget(self)
+        self.journal.detach()
 
     def _end_reservations(self) -> None:
         """End the workers' reservations of all jobs of this tube. The jobs themselves are dropped, so they do not change."""

@@ -294,7 +294,7 @@ def acknowledge_one(client: Client, job_id: bytes) -> bool:
     tube, ordinal, (message_id, priority, ttr, _, _, ttl, _, state) = found
     if not context.ids.names(job_id, ttl, ttr):
         return False
-    context.queues.acknowledge_row(tube, ordinal, message_id, priority, state)
+    tube.finish_row(ordinal, message_id, priority, state)
     client.reply(b":1\r\n", client.promised(tube.topic_name))
     return True
 

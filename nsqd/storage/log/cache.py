@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
-from nsqd.core.message.attributes import has_headers
+from nsqd.core.message.attributes import concern_channels
 from nsqd.core.sequence.extent import Extent
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFiles
@@ -267,7 +267,7 @@ class Cache:
         extent = Extent(stored.first, stored.delayed)
         extent.frames, extent.ids, extent.largest = found.frames, found.ids, found.largest
         for first, end, packed in sorted(found.attributed):
-            if has_headers(packed):
+            if concern_channels(packed):
                 extent.keep_headers(first, end, packed)
         stored.extent = extent
         self.cached_bytes += stored.size

@@ -52,7 +52,7 @@ class Recorder:
     """The records of the current turn of one log, and the promises that they must keep."""
 
     __slots__ = (
-        "append", "awaited", "cache", "clock", "collecting", "created", "interval", "shut", "wall", "writer",
+        "append", "awaited", "cache", "clock", "collecting", "created", "has_delivered", "interval", "shut", "wall", "writer",
     )  # fmt: skip
 
     def __init__(self, writer: Writer, clock: LogClock, cache: Cache) -> None:
@@ -64,6 +64,7 @@ class Recorder:
         self.awaited: list[tuple[Mark, ...]] = []  # marks that replies of this turn wait for
         self.interval = 0  # messages of this turn in topics of the mode `interval`
         self.collecting: list[Callable[[], None]] = []  # `flush` of each reader that collects changes in this turn
+        self.has_delivered = False  # True: a message was delivered in this turn, or a job changed
         # `note_written` of each topic with publishes that need copies and are not written yet: called with the log's end
         self.shut: list[Callable[[int], None]] = []
         self.created: set[int] = set()  # numbers of topics and readers whose creation is in the log
@@ -345,6 +346,7 @@ class LogReader:
         self._write_cursor()
         if self._jobs:
             jobs, self._jobs = self._jobs, []
+            self._recorder.has_delivered = True
             append((RecordKind.JOB, records.CHANNEL_OF.pack(topic, number) + b"".join(jobs), b""))
         if self._finished:
             finished, self._finished = self._finished, []
@@ -355,6 +357,7 @@ class LogReader:
         if self._cursor != _NO_CURSOR:
             content = records.ADVANCE.pack(self._topic.number, self._number, self._cursor)
             self._cursor = _NO_CURSOR
+            self._recorder.has_delivered = True
             self._recorder.append((RecordKind.ADVANCE, content, b""))
 
     # Recorded at once
@@ -386,6 +389,11 @@ class LogReader:
         self._recorder.created.discard(self._number)
         self._topic._logged.discard(self._number)
         self._topic.record(RecordKind.DROP_CHANNEL, records.CHANNEL_OF.pack(self._topic.number, self._number))
+
+    # Nothing is recorded
+
+    def resume(self, cursor: int, holes: list[tuple[int, int]]) -> None: ...
+    def detach(self) -> None: ...
 
     def __repr__(self) -> str:
         return f"<LogReader {self._number} of topic {self._topic.number}>"

@@ -87,8 +87,7 @@ class LogStore:
             if self._now < self._rests_until and not (recorder.collecting or writer.group or recorder.awaited):
                 return []
             self._rests_until = self._now + REST_NS
-        is_served = bool(recorder.collecting)  # messages were delivered or finished
-        if is_served:
+        if recorder.collecting:
             recorder.flush()
         if writer.group and self._now >= self._clock.anchor_due:
             writer.append_anchor()
@@ -100,7 +99,7 @@ class LogStore:
             self.retention.written(position)
         if cache.cached_bytes > cache.limit or cache.just_read:
             cache.evict()
-        awaited = set[Mark]().union(*recorder.awaited)
+        awaited = set().union(*recorder.awaited)
         recorder.awaited.clear()
         if recorder.shut and is_written:
             for note_written in recorder.shut:
@@ -114,7 +113,8 @@ class LogStore:
         wants_sync = self._owes_sync or writer.durable in awaited
         self._owes_sync = wants_sync and not is_written  # replies that wait for an unwritten group keep waiting
         published, recorder.interval = recorder.interval, 0
-        self._syncer.written(wants_sync, published, not is_served and len(awaited) == 1)
+        has_delivered, recorder.has_delivered = recorder.has_delivered, False
+        self._syncer.written(wants_sync, published, not has_delivered and len(awaited) == 1)
         if self.long_polls.waiting:  # the log may be synced in this turn; if not, `wake_ready` asks for it
             self.long_polls.wake_ready(self._now, self._is_readable)
         until, end, most = self._rest

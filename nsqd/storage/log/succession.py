@@ -275,6 +275,7 @@ def tail_of(state: TopicState, sequence: Sequence, boundary: int, since: int) ->
         reader.finish(0, boundary)
     state.distributed = max(state.distributed, boundary)
     state.delayed = {ordinal: due for ordinal, due in state.delayed.items() if ordinal >= boundary}
+    state.waiting.remove_span(0, boundary)
     for name, cursor in state.cursors.items():
         state.cursors[name] = replace(cursor, offset=max(cursor.offset, boundary))
     if sequence.first is not None:

@@ -1,5 +1,6 @@
 """Each rule: a snapshot in which it holds, and its neighbors in which it does not."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -181,9 +182,33 @@ def test_backlog_growing() -> None:
     assert expected(1000, look(at=NOW - 5 * MINUTE)), "it had few messages then"
     assert not expected(999, look(at=NOW - 5 * MINUTE))
     assert not expected(2000, one(channel(depth=1000), NOW - 5 * MINUTE + 1)), "half of the window is not over"
-    looks = [one(channel(depth=1000 + 100 * each), NOW + each * MINUTE) for each in range(16)]
-    settings = ("backlog-growing.minutes=60", "buried-growing.minutes=60")  # of which 15 count
-    assert words("backlog-growing", *looks, settings=settings) == {"t/c": "2,500 messages, 1,500 more in 15.0 min"}
+    looks = [one(channel(depth=1000 + 100 * each), NOW + each * MINUTE) for each in range(91)]
+    settings = ("backlog-growing.minutes=600", "buried-growing.minutes=600")  # of which 60 count
+    assert words("backlog-growing", *looks, settings=settings) == {"t/c": "10,000 messages, 6,000 more in 1.0 h"}
+
+
+def slow(depth: Callable[[int], int], *settings: str, paused: bool = False) -> dict[int, str]:
+    """Return by minute the alarm of a backlog that grows slowly. `depth`: by the minute."""
+    checks, raised = Checks(Thresholds(settings)), dict[int, str]()
+    for minute in range(150):
+        for subject in checks.check(one(channel(depth=depth(minute), paused=paused), NOW + minute * MINUTE)):
+            if subject.rule == "backlog-growing-slowly":
+                raised[minute] = subject.words
+    return raised
+
+
+def test_backlog_growing_slowly() -> None:
+    raised = slow(lambda minute: 5000 + 20 * minute)
+    assert sorted(raised) == list(range(46, 150))
+    assert raised[60] == "6,200 messages, 1,200 more in 1.0 h"
+    assert not slow(lambda minute: 5000 + 5 * minute), "less than a tenth"
+    assert not slow(lambda minute: 500 + minute), "few messages"
+    assert not slow(lambda minute: 5000 + 20 * minute, paused=True)
+    assert not slow(lambda minute: int(1000 * 1.02**minute)), "the other alarm says so"
+    for burst in (1, 50, 100):
+        assert not slow(lambda minute, at=burst: 5000 + 1000 * (minute >= at) + minute % 3), "it does not grow"  # type: ignore[misc]
+    assert not slow(lambda minute: 5000 + 900 * (minute % 30 < 10) + minute), "it comes and goes"
+    assert min(slow(lambda minute: 5000 + 40 * minute, "backlog-growing-slowly.minutes=20")) == 17
 
 
 def test_oldest_message_and_topic_without_channel() -> None:

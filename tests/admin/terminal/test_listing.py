@@ -1,5 +1,7 @@
 """`penstock topics`, `channels`, `tubes`, `clients`, `producers`, over two nodes in the test's process."""
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -49,12 +51,15 @@ def test_channels(filled: list[LocalNode], terminal: Terminal) -> None:
 
 
 def test_channels_of_nodes_that_answer_in_another_form(filled: list[LocalNode], terminal: Terminal) -> None:
-    channel = {"channel_name": "mail", "depth": 5, "client_count": 2, "paused": True}
+    client = {"client_id": "c", "ready_count": 3}
+    channel: Any = {"channel_name": "mail", "depth": 5, "client_count": 2, "paused": True, "clients": [client]}
     old = {"status_code": 200, "data": {"topics": [{"topic_name": "orders", "channels": [channel]}]}}
     terminal.network.answers["127.0.0.1:4151/stats"] = httpx.Response(200, json=old)
     [row] = terminal.rows("channels")
     assert (row["depth"], row["clients"], row["messages"], row["paused"]) == (6, 2, 1, True)
     assert row["oldest"] > 0  # of the other node
+    [row] = terminal.rows("clients")
+    assert (row["topic"], row["channel"], row["client_id"], row["ready"]) == ("orders", "mail", "c", 3)
     channel["depth"] = 1 << 63
     terminal.network.answers["127.0.0.1:4151/stats"] = httpx.Response(200, json=old)
     code, out, error = terminal("channels")

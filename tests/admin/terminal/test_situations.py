@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.admin.terminal.program import LOOKUPD, Terminal, post
-from tests.daemons import Conversation
+from tests.daemons import Conversation, sized
 from tests.local_node import LocalNode
 from tests.shared.cluster.test_health import led
 from tests.shared.cluster.test_health import node as member
@@ -100,6 +100,15 @@ def test_every_message_fails(nodes: list[LocalNode], terminal: Terminal) -> None
         "kick", "orders", "mail", "--state", "buried", "--all", "--dry-run"
     )[2]  # fmt: skip
     assert terminal("kick", "orders", "mail", "--state", "buried", "--all", "--yes")[1] == "20 kicked\n"
+
+
+def test_a_client_publishes_to_a_topic_that_no_channel_takes(nodes: list[LocalNode], terminal: Terminal) -> None:
+    with Conversation(nodes[0], b"  V2PUB flood\n" + sized(b"x")) as publisher:
+        assert publisher.frame() == (0, b"OK")
+        [client] = terminal.rows("producers", "flood")
+        found = alarm(terminal, "topic-without-channel")
+        assert f"flood: 1 messages and no channel; most from {client['remote_address']}\n" in found
+        assert "stop the producer" in found
 
 
 def test_nsqlookupd_was_restarted(nodes: list[LocalNode], terminal: Terminal) -> None:

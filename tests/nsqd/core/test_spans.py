@@ -9,15 +9,34 @@ import pytest
 from nsqd.core import spans as spans_module
 from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes
+from nsqd.core.message.ids import NoIds
+from nsqd.core.recovery import recover
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.shards import Attachment, promoted_broker
 from nsqd.core.spanned_store import spanned_store
 from nsqd.core.spans import MOST_OF_BATCH, Span, Spans
-from nsqd.storage.memory import MemoryReader, MemoryStore, MemoryTopic
-from shared.topic_config import OnBury, Ordering, Overflow, TopicConfig
+from nsqd.core.work_queue.job import Job
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.waiters import Reading
+from nsqd.core.work_queue.worker import Worker
+from nsqd.storage.log.opening import LogOptions, Simulated, open_log
+from nsqd.storage.memory import MemoryStore, MemoryTopic
+from shared.topic_config import Durability, OnBury, Ordering, Overflow, TopicConfig
 from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.node import SECOND, Inbox, Node
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import (
+    NODE,
+    Clock,
+    SimNode,
+    Sink,
+    SteppedCache,
+    SteppedCleaner,
+    SteppedSpare,
+    SteppedSyncer,
+)
 
 TRACE, ABOVE = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = f"00-{TRACE}-{ABOVE}-01"
@@ -208,7 +227,7 @@ def test_every_nth_message_without_a_context_begins_a_trace() -> None:
     assert all(len(span.trace) == 32 and span.parent == "" for span in published)
 
 
-def test_messages_published_together_have_one_span_and_jobs_have_none() -> None:
+def test_messages_published_together_have_one_span() -> None:
     node = Spanned(every=1)
     client, inbox = with_consumer(node)
     client.set_ready(1000)
@@ -219,10 +238,159 @@ def test_messages_published_together_have_one_span_and_jobs_have_none() -> None:
     assert node.spans.held == MOST_OF_BATCH
     node.publish("t", *[b"x"] * (MOST_OF_BATCH + 10))
     assert len(node.take()) == MOST_OF_BATCH
-    node.broker.tubes.put_to("q", b"job", JobOptions(1, 60, 0, 0, True))
+
+
+def tube_and_worker(node: Node | SimNode) -> tuple[Tube, Worker]:
+    """Return the tube `q`, with a worker."""
+    worker = Worker(Sink())
+    node.broker.tubes.join(worker)
+    return node.broker.tubes.made("q"), worker
+
+
+def reserve(node: Node, tube: Tube, worker: Worker) -> Job:
+    job = tube.next_ready()
+    assert job is not None
+    tube.reserve(job, worker, node.now)
+    node.advance(SECOND)
+    return job
+
+
+def test_each_reservation_of_a_job_is_a_span() -> None:
+    node = Spanned(every=1)
+    tube, worker = tube_and_worker(node)
+    node.broker.tubes.put_to("q", b"job", JobOptions(1, 10, 0, 0, True))
     node.turn()
-    assert node.take() == []
-    assert isinstance(node.broker.tubes.tube("q").journal, MemoryReader)
+    (publish,) = node.take()
+    assert (publish.name, publish.kind, publish.parent) == ("publish q", 2, "")
+    job = reserve(node, tube, worker)
+    tube.touch(job, worker, node.now)
+    node.advance(11 * SECOND)  # the time to run began again, and is over
+    job = reserve(node, tube, worker)
+    tube.bury(job, 1)
+    tube.kick(job)
+    tube.hand_back(reserve(node, tube, worker), 1, 5, node.now)
+    node.advance(6 * SECOND)
+    tube.finish(reserve(node, tube, worker))
+    node.turn()
+    delivery = node.spans._ended[0]
+    assert (delivery.name, delivery.trace, delivery.parent) == ("deliver q", publish.trace, publish.id)
+    assert delivery.attributes == {
+        "messaging.system": "beanstalkd",
+        "messaging.operation.name": "deliver",
+        "messaging.operation.type": "receive",
+        "messaging.destination.name": "q",
+        "messaging.message.id": publish.attributes["messaging.message.id"],
+        "penstock.attempts": 1,
+        "penstock.outcome": "requeued",
+    }
+    assert publish.attributes["messaging.system"] == "beanstalkd"
+    assert node.deliveries() == [
+        (1, "requeued", 11, ""),
+        (2, "buried", 1, ""),
+        (3, "requeued", 1, ""),
+        (4, "finished", 1, ""),
+    ]
+    assert node.spans.held == 0
+
+
+def test_a_message_that_becomes_a_job_has_the_context_of_its_headers_and_a_deleted_job_no_delivery() -> None:
+    node = Spanned()
+    tube, worker = tube_and_worker(node)
+    node.send("q", b"reserved")
+    node.send("q", b"deleted")
+    node.send("q", b"not sampled", traceparent="")
+    tube.finish(reserve(node, tube, worker))
+    for _ in range(2):
+        job = tube.next_ready()
+        assert job is not None
+        tube.finish(job)
+    node.turn()
+    assert [(span.name, span.trace, span.parent) for span in node.take()] == [
+        ("publish q", TRACE, ABOVE),
+        ("publish q", TRACE, ABOVE),
+        ("deliver q", TRACE, ABOVE),
+    ]
+    assert node.spans.held == 0
+
+
+def promote(node: Spanned, disk: SimDisk) -> Attachment:
+    """Attach another node's log to the node."""
+    parts = Simulated(Clock(node.now).clocks(), 4096, SteppedSyncer, SteppedCache, SteppedCleaner, SteppedSpare)
+    opened = open_log(disk, LogOptions(1, Durability.ALWAYS, 1, 1 << 30), lambda: None, parts)
+    opened.syncer.random = Random(1)  # type: ignore[attr-defined]
+    broker = promoted_broker(node.broker, spanned_store(opened.store, node.spans, is_own=False), NoIds(NODE, 1 << 20))
+    snapshot = opened.take_snapshot()
+    assert snapshot is not None
+    recover(broker, snapshot, node.now)
+    opened.serve(broker)
+    attachment = Attachment(node.broker, broker)
+    assert not attachment.attach_batch(100)
+    node.after_turn = lambda: opened.cache.step() and node.turn()  # type: ignore[attr-defined]
+    node.turn()
+    return attachment
+
+
+@each("finishes", [False, True])
+def test_messages_of_a_promoted_log_have_deliveries_by_the_context_in_their_headers(finishes: bool) -> None:
+    leader = SimNode()
+    consumer, inbox = leader.subscribe("t", "c", 0)
+    topic = leader.broker.topics["t"]
+    topic.channel("other")
+    tube_and_worker(leader)
+
+    def publish(name: str, traceparent: str, *bodies: bytes, delay: int = 0) -> None:
+        attributes = Attributes((("traceparent", traceparent),))
+        leader.broker.topics[name].intake.publish_with(list(bodies), attributes, delay and leader.clock.now + delay)
+        leader.turn()
+
+    publish("t", SAMPLED, b"finished", b"in flight", b"ready", b"ready")
+    publish("t", f"00-{TRACE}-{ABOVE}-00", b"ready, not sampled")
+    publish("t", SAMPLED, b"deferred", delay=5 * SECOND)
+    topic.publish_to(topic.channels["other"], [b"other's"], Attributes((("traceparent", SAMPLED),)))
+    publish("q", SAMPLED, b"job")
+    consumer.set_ready(2)
+    leader.turn()
+    consumer.finish(inbox.take()[0].id)
+    leader.turn()
+
+    node = Spanned(every=1)
+    client, inbox = with_consumer(node)
+    attachment = promote(node, leader.disk.kill())
+    node.advance(6 * SECOND)
+    messages = inbox.take()
+    bodies = [b"in flight", b"ready", b"ready", b"ready, not sampled", b"deferred"]
+    assert [message.body for message in messages] == bodies
+    shard = node.broker.tubes.made("q").shards[1]
+    _, worker = tube_and_worker(node)
+    job = reserve(node, shard, worker)
+    assert node.spans.held == 4
+    shard.unreserve(job)
+    with pytest.raises(Reading):  # the disk was not read for a span
+        shard.body(job)
+    node.turn()
+    job = reserve(node, shard, worker)
+    assert node.spans.held == 5
+    if not finishes:
+        while attachment.detach_batch(1):
+            pass
+        outcome = "moved"
+    else:
+        for message in messages:
+            client.finish(message.id)
+        shard.finish(job)
+        outcome = "finished"
+    node.turn()
+    spans = node.take()
+    assert {(span.trace, span.parent) for span in spans} == {(TRACE, ABOVE)}
+    found = Counter(
+        (span.name, span.attributes["penstock.attempts"], span.attributes["penstock.outcome"]) for span in spans
+    )
+    assert found == {("deliver t", 2, outcome): 2, ("deliver t", 1, outcome): 2, ("deliver q", 2, outcome): 1}
+    assert {span.attributes["messaging.message.id"] for span in spans} == {
+        *(message.id.decode() for message in messages if message.body != bodies[3]),
+        f"{job.id:016x}",
+    }
+    assert node.spans.held == 0
 
 
 @pytest.mark.parametrize(

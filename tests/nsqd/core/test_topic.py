@@ -10,6 +10,7 @@ from nsqd.core.limits import TopicFull
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE
 from nsqd.core.reader import ReaderSettings
+from nsqd.core.sequence.put_batch import USUAL
 from shared.topic_config import Durability, Ordering, Overflow, TopicConfig
 from tests.cases import each
 from tests.daemons import OK, Conversation, sized
@@ -61,6 +62,33 @@ def test_a_full_topic_refuses_in_the_words_of_each_protocol(filled_by: str) -> N
         with Conversation(node, b"  V2PUB t\n" + sized(b"x")) as nsq:
             assert nsq.frame() == OK
     assert node.broker.refused["topic_full"] >= 7
+
+
+class Unread(list[object]):
+    """A list that can be added to, but not looked at."""
+
+    __iter__ = None  # type: ignore[assignment]
+
+
+def test_what_is_published_in_a_turn_counts_at_once_and_is_not_looked_at_with_each_publish() -> None:
+    node = Node()
+    topic = node.broker.topic("t")
+    topic.configure(TopicConfig(max_length=9))
+    intake = topic.intake
+    intake._pending_apart, intake._put_batches = Unread(), Unread()  # type: ignore[assignment]
+    for expected in (6, 9):
+        intake.publish_deferred(b"x", node.now + SECOND)
+        topic.publish_with([b"x"], Attributes((("a", "b"),)))
+        intake.put([b"x"], USUAL)
+        if expected == 6:
+            topic.publish([b"x"] * 3, 3)
+            topic.check_open()
+        assert topic.length == expected
+    with pytest.raises(TopicFull):
+        topic.check_open()
+    intake._pending_apart, intake._put_batches = intake._pending_apart[:], intake._put_batches[:]
+    node.turn()
+    assert (intake.pending_count, topic.length) == (0, 9)
 
 
 def test_room_comes_with_what_is_finished_and_buried_messages_need_none() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cases import each
 from tests.daemons import OK, RESPONSE, Conversation, several, sized
-from tests.local_node import LocalNode
+from tests.local_node import SECOND, LocalNode
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +136,39 @@ def test_the_most_urgent_message_comes_first_however_its_priority_came_also_over
             frames = [frame[1] for _ in range(8) if (frame := client.frame()) is not None and frame[0] != RESPONSE]
         order = [b"first", b"second", b"usual", b"also usual", b"no priority", b"last"]
         assert [frame[26:] for frame in frames] == order
+        node = node.killed()
+
+
+@each("is_delayed", [False, True])
+def test_a_channel_has_the_jobs_of_beanstalkd_by_their_pri_also_from_disk(is_delayed: bool) -> None:
+    node = LocalNode()
+    post(node.client, "/topic/create?topic=t&ordering=priority")
+    post(node.client, "/channel/create?topic=t&channel=c")
+    pris = [4294967295, 268435456, 1048576, 65536, 131071, 65535, 4095, 255, 15, 1, 0]
+    with node.connect("BEANSTALK") as worker, worker.makefile("rb") as answers:
+        for pri in pris:
+            worker.sendall(b"use t\r\nput %d %d 9 %d\r\n%d\r\n" % (pri, is_delayed, len(str(pri)), pri))
+            assert (answers.readline(), answers.readline()[:8]) == (b"USING t\r\n", b"INSERTED")
+    post(node.client, "/pub?topic=t" + "&defer=1000" * is_delayed, b"a message")
+    node.advance(2 * SECOND)
+    expected = [
+        "0",
+        "15",
+        "1",
+        "255",
+        "4095",
+        "65535",
+        "65536",
+        "131071",
+        "a message",
+        "1048576",
+        "4294967295",
+        "268435456",
+    ]
+    for _ in range(2):
+        with Conversation(node, hello() + b"SUB t c\nRDY 99\n") as client:
+            frames = [frame[1] for _ in range(14) if (frame := client.frame()) is not None and frame[0] != RESPONSE]
+        assert [frame[26:].decode() for frame in frames] == expected
         node = node.killed()
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.cases import each
-from tests.local_node import SECOND, LocalNode
+from tests.local_node import SECOND, LocalNode, MemorySocket
 from tests.nsqd.http.asking import ask, drained, get, post, reply_of
 
 
@@ -20,6 +20,10 @@ def shown(node: LocalNode, **more: str) -> dict[str, Any]:
     found: dict[str, Any] = get(node, "/batch", batch="b", **more)
     assert found.pop("created") <= found.pop("changed") <= node.clock.wall // SECOND
     return found
+
+
+def whole(sock: MemorySocket) -> bytes:
+    return b"".join(iter(lambda: sock.recv(65536), b""))
 
 
 def started(*flags: str) -> LocalNode:
@@ -67,6 +71,33 @@ def test_a_batch_and_its_follow_up_survive_kills(has_checkpoint: bool) -> None:
     assert message["headers"] == {"after": "b", "after-finished": "2", "after-buried": "1"}
     assert pub(node, batch="b") == (409, "BATCH_DONE")
     assert drained(node, "done", "c", 1) == [b"bye"]
+
+
+def test_a_request_waits_until_the_batch_is_done_or_in_vain(node: LocalNode) -> None:
+    pub(node, batch="b")
+    assert get(node, "/batch", batch="b", wait="3s")["state"] == "open"
+    assert reply_of(ask(node, "GET", "/batch", batch="none", wait="3s")) == (404, "BATCH_NOT_FOUND")
+    assert reply_of(ask(node, "GET", "/batch", batch="b", wait="61s")) == (400, "INVALID_ARG_WAIT")
+    with node.connect("HTTP") as waiting, node.connect("HTTP") as other:
+        for sock, wait in ((waiting, 60), (other, 9)):
+            sock.sendall(b"GET /batch?batch=b&wait=%ds HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % wait)
+        node.advance(10 * SECOND)
+        assert b'"open"' in whole(other)
+        post(node, "/batch/close", batch="b")
+        assert drained(node, "t", "c", 1) == [b"x"]
+        node.advance(2 * SECOND)
+        assert b'"done"' in whole(waiting)
+    assert not node.broker.context.batches._waiting
+    assert get(node, "/batch", batch="b", wait="60s")["state"] == "done"
+
+
+def test_requests_that_wait_end_when_the_node_stops(node: LocalNode) -> None:
+    pub(node, batch="b")
+    batches, woken = node.broker.context.batches, list[int]()
+    batches.wait("b", lambda: woken.append(1))
+    batches.stop()
+    batches.wait("b", lambda: woken.append(2))
+    assert woken == [1, 2]
 
 
 def test_many_messages_and_the_list(node: LocalNode) -> None:

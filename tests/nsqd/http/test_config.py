@@ -87,7 +87,7 @@ NUMBERS_OF_OURS = """
     cluster_peer=[] failover_after=5000000000 unclean_after=600000000000 restart_grace=30000000000
     rejoin_timeout=2000000000 replicas=2 replicate=1 replicate_timeout=2000000000 replication_rate=0
     rereplicate_after=60000000000 dedup_window=600000000000 dedup_keys=100000 dedup_producers=10000 max_topics=50000
-    max_channels=100000 max_schedules=5000
+    max_channels=100000 max_schedules=5000 require_auth=false
 """
 AS_JSON = dict(pair.split("=") for pair in f"{NUMBERS} {NUMBERS_OF_OURS}".split())
 FOUND_AT_START = {

@@ -62,6 +62,15 @@ def test_a_batch_needs_the_rights_to_the_topics_with_its_members(tmp_path: Path)
     assert [guarded.ask("GET", "/batch?batch=orders", name).status_code for name in ("owner", "viewer")] == [403, 200]
 
 
+def test_a_batch_without_members_needs_a_right_to_any_topic(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path / "auth.toml")
+    for method, path, refused, allowed in (
+        ("POST", "/batch/close?batch=b", "consumer", "producer"),  # else anyone could take all names for a day
+        ("GET", "/batch?batch=b", "consumer", "viewer"),
+    ):
+        assert [guarded.ask(method, path, name).status_code for name in (refused, allowed)] == [403, 200]
+
+
 @each("route", ROUTES)
 def test_every_route_needs_what_its_row_says(guarded: Guarded, route: str) -> None:
     need = NSQD[route].need

@@ -306,6 +306,40 @@ def test_a_cell_of_the_table(column: type[Client], cell: Callable[[Client], None
     node.broker.check()
 
 
+@each("settings, expected", [
+    ({"ordering": "priority", "group_concurrency": 1, "group_rate": 1, "fair": "on"}, ["a0", "a", "b"]),
+    ({"ordering": "group", "group_concurrency": 9}, ["a", "b"]),
+    ({"ordering": "group", "concurrency": 1}, ["a"]),
+    ({"ordering": "priority", "max_length": 1, "overflow": "drop-oldest"}, ["a0"]),
+    ({"ttl": "1ms", "retry": "fixed(1h)", "max_attempts": 1, "on_expire": "drop", "max_length": 1}, []),
+])  # fmt: skip
+def test_settings_that_contradict_each_other(settings: dict[str, str | int], expected: list[str]) -> None:
+    """They are set while there is a backlog, and none that holds for the messages is lost."""
+    client = Client(LocalNode())
+    for body, more in (("a", {}), ("a0", {"priority": "0"}), ("b", {"group": "b"})):
+        client.publish_with(body.encode(), **{"group": "a", **more})
+    client.configure(**settings)
+    client.node.advance(SECOND // 10)
+    assert client.bodies(9) == expected
+    client.node.broker.check()
+
+
+@each("size", [0, 1, 8 * 1024 - len("group")])
+def test_a_group_has_a_name_of_any_size_up_to_the_bytes_of_headers(size: int) -> None:
+    client, header = Client(LocalNode()), {"X-Nsq-Header-Group": "g" * size}
+    client.configure(ordering="group")
+    for _ in range(2):
+        client.node.client.post("/pub?topic=t", content=b"x", headers=header).raise_for_status()
+    assert len(client.bodies(9)) == (1 if size else 2)  # an empty name is that of no group
+
+
+@each("size", [8 * 1024, 64 * 1024])
+def test_a_longer_name_is_refused(size: int) -> None:
+    client = Client(LocalNode())
+    refused = client.node.client.post("/pub?topic=t", content=b"x", headers={"X-Nsq-Header-Group": "g" * size})
+    assert (refused.status_code, client.bodies(9)) == (400, [])
+
+
 def test_each_setting_has_a_row_and_cells() -> None:
     rows = [line for line in TABLE.splitlines() if line.startswith("| `")]
     assert {cell.__name__ for cell in CELLS} == SETTINGS.keys()

@@ -42,6 +42,7 @@ class NormalTopic:
     config: TopicConfig
     cursors: dict[str, Cursor]
     delayed: dict[int, int]  # ordinal -> due, of those at or past the edge
+    queued: dict[int, int]  # ordinal -> due, of those before the edge that a channel waits for
     readers: dict[int, NormalChannel | NormalTube]
     keys: dict[str, int]
     producers: dict[str, int]
@@ -54,6 +55,9 @@ def normal(state: TopicState, sequence: Sequence, now: int, ephemeral: bool) -> 
     return NormalTopic(
         name=state.name, paused=state.paused, end=state.end, distributed=state.distributed, config=state.config,
         cursors=state.cursors, delayed={ordinal: due if due > now else 0 for ordinal, due in state.delayed.items()},
+        queued={} if ephemeral else {
+            ordinal: due for ordinal, due, _ in sorted(state.waiting.entries()) if due > now and ordinal >= _start(state)
+        },
         readers={number: _reader(reader, state.distributed, sequence, now) for number, reader in state.readers.items()},
         keys=dict(state.publishers.keys), producers=dict(state.publishers.producers),
         pending={} if ephemeral else {
@@ -61,6 +65,11 @@ def normal(state: TopicState, sequence: Sequence, now: int, ephemeral: bool) -> 
         },
         owed={} if ephemeral or not state.readers else _owed(sequence, state.distributed),
     )  # fmt: skip
+
+
+def _start(state: TopicState) -> int:
+    """Return the ordinal before which only tubes begin. Whether their jobs are in the queue depends on ephemeral channels."""
+    return min([one.start for one in state.readers.values() if not one.has_own_times], default=state.distributed)
 
 
 def _reader(reader: ReaderState, distributed: int, sequence: Sequence, now: int) -> NormalChannel | NormalTube:

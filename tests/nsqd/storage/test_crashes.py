@@ -70,6 +70,6 @@ def test_each_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) ->
     where, name, wrong, durability = BUGS[bug]
     monkeypatch.setattr(where, name, wrong)
 
-    found = r"was promised|lost|looks corrupt|cannot be read|no such segment"
+    found = r"was promised|lost|looks corrupt|cannot be read|no such segment|No such file"
     with pytest.raises((AssertionError, FileNotFoundError), match=found):
         list(run_seeds(lambda seed: CrashRun(seed, durability), range(FOUND_WITHIN)))

@@ -189,6 +189,33 @@ def test_a_delay_from_the_checkpoint_holds_for_a_channel_that_begins_in_the_past
     whole.compare()
 
 
+@each("has_checkpoint", [False, True])
+def test_a_delay_outlasts_a_restart_and_then_the_last_channel(has_checkpoint: bool) -> None:
+    """Channels that begin in the past wait, whether the other one is deleted before or after the restart."""
+    node = SimNode()
+    topic = node.broker.topic("t")
+    topic.configure(TopicConfig(retention=86_400 * SECOND))
+    topic.channel("a")
+    dues = [node.clock.now + seconds * SECOND for seconds in (30, 7200)]
+    for due in dues:
+        node.turn(lambda due=due: topic.intake.publish_deferred(b"x", due))
+    for deleted, new, waiting in (("a", "b", 2), ("b", "c", 2), ("c", "d", 1)):
+        node.broker.topics["t"].delete_channel(deleted)
+        node.turn()
+        if has_checkpoint:
+            node.checkpoint()
+        if waiting == 1:
+            node.advance(40 * SECOND)
+        for is_new in (True, False):
+            node = SimNode(node.disk.kill(), clock=node.clock)
+            topic = node.broker.topics["t"]
+            channel = topic.channel_from(new, 0, node.clock.now) if is_new else topic.channels[new]
+            assert sorted(due for due, _ in topic.offsets.delay_queue.waiting.items()) == dues[-waiting:]
+            assert (channel.delayed, channel.deferred.count, channel.depth) == (waiting, 0, 2 - waiting)
+            node.broker.check()
+            node.turn()
+
+
 def test_delays_that_no_channel_was_given_are_in_the_checkpoint() -> None:
     whole = Node(1)
     topic = whole.node.broker.topic("t")

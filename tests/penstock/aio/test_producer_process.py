@@ -162,7 +162,7 @@ async def test_a_dead_address_ends_in_an_error() -> None:
 @on_asyncio
 async def test_a_server_that_takes_and_never_answers(node: Daemon) -> None:
     async with network(node.tcp) as net, Producer(net.address, retry_s=0.5) as producer:
-        await producer.publish("silent", b"x")
+        await until(lambda: producer._ready)
         net.swallows_answers = True
         with pytest.raises(PublishError, match=r"no answer in 0\.5 s, so the messages may be published or not"):
             await producer.publish("silent", b"y")

@@ -32,12 +32,12 @@ async def test_ranges(node: Daemon, topic: str) -> None:
 
 
 @on_asyncio
-async def test_what_a_record_holds(node: Daemon) -> None:
-    post(node, "/topic/create", topic="records")
-    post(node, "/pub", b"keyed", topic="records", key="k")
+async def test_what_a_record_holds(node: Daemon, topic: str) -> None:
+    post(node, "/topic/create", topic=topic)
+    post(node, "/pub", b"keyed", topic=topic, key="k")
     async with Producer(node.tcp) as producer:
-        await producer.publish_many("records", [b"one", b"two"])
-    async with Reader(node.http, "records") as reader:
+        await producer.publish_many(topic, [b"one", b"two"])
+    async with Reader(node.http, topic) as reader:
         keyed, one, two = [record async for record in reader]
     assert (keyed.key, keyed.producer, keyed.offset, len(keyed.id)) == ("k", "", 0, 16)
     assert one.producer == two.producer != ""

@@ -3,6 +3,10 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -85,3 +89,55 @@ def test_a_sensor_returns_a_message_or_pokes_again(node: Daemon) -> None:
     found = sensor.poke({})
     assert (bool(found), found.xcom_value["body"]) == (True, "x")
     assert in_flight(node, "sensed") == 0
+
+
+def test_a_sensor_that_is_rescheduled_leaves_its_worker_until_a_message_has_come(node: Daemon) -> None:
+    from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSensorTimeout
+
+    from penstock.airflow.sensor import MessageSensor
+
+    first: list[Any] = [None]
+    context = {"ti": SimpleNamespace(get_first_reschedule_date=lambda context: first[0])}
+
+    def sensor(**more: Any) -> Any:  # each time a new one, as in another process
+        return MessageSensor(task_id="wait", topic="later", channel="c", mode="reschedule", wait_s=0.1, **more)
+
+    with pytest.raises(AirflowRescheduleException):
+        sensor().execute(context)
+    first[0] = datetime(2020, 1, 1, tzinfo=UTC)
+    with pytest.raises(AirflowSensorTimeout):
+        sensor(timeout=60).execute(context)
+    with Producer(node.tcp) as producer:
+        producer.publish("later", b"x")
+    assert sensor(timeout=60).execute(context)["body"] == "x"
+    assert in_flight(node, "later") == 0
+
+
+def test_a_sensor_that_is_deferred_waits_in_the_triggerer_for_one_message(node: Daemon) -> None:
+    from airflow.sdk.exceptions import TaskDeferred
+
+    from penstock.airflow.sensor import MessageSensor
+
+    with Producer(node.tcp) as producer:
+        producer.publish_many("deferred", [b"one", b"two"])
+    sensor = MessageSensor(task_id="wait", topic="deferred", channel="c", deferrable=True)
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor.execute({})
+    name, arguments = deferred.value.trigger.serialize()
+    module, _, kind = name.rpartition(".")
+    trigger = getattr(import_module(module), kind)(**arguments)  # as the triggerer makes it
+
+    async def take(is_stopped: bool) -> Any:
+        async with aclosing(trigger.run()) as events:
+            event = await anext(events)
+            if not is_stopped:
+                assert [other async for other in events] == []
+            return event.payload
+
+    again = asyncio.run(take(is_stopped=True))
+    taken = asyncio.run(take(is_stopped=False))
+    assert getattr(sensor, deferred.value.method_name)({}, taken) == taken
+    assert {again["body"], taken["body"]} <= {"one", "two"}
+    answer = httpx.get(f"http://{node.http}/stats?format=json&topic=deferred").json()
+    channel = answer["topics"][0]["channels"][0]
+    assert (channel["depth"], channel["in_flight_count"]) == (1, 0)

@@ -6,6 +6,7 @@ import inspect
 import io
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from itertools import count
 from typing import Any
 
 import anyio
@@ -28,6 +29,7 @@ def public(kind: type) -> Iterator[tuple[str, Any]]:
                 yield f"{base.__name__}.{name}", member
 
 
+NUMBERS = count()  # of tubes: a repetition has another one
 NAMES = dict(one for name in penstock.jobs.__all__ for one in public(getattr(penstock.jobs, name)))
 EXAMPLES = {name: member for name, member in NAMES.items() if ">>>" in (inspect.getdoc(member) or "")}
 
@@ -50,7 +52,8 @@ def test_an_example_runs(name: str, address: str) -> None:
     steps = doctest.DocTestParser().get_examples(text)
     known = {**vars(penstock.jobs), "anyio": anyio, "Reply": Reply, "address": address}
     if "Async" not in name and not any(word in text for word in ("await ", "async ")):
-        with Jobs(address, use=name, watch=[name]) as jobs:
+        tube = f"{name}.{next(NUMBERS)}"
+        with Jobs(address, use=tube, watch=[tube]) as jobs:
             known["jobs"] = jobs
             for step in steps:
                 with redirect_stdout(io.StringIO()) as output:
@@ -58,7 +61,7 @@ def test_an_example_runs(name: str, address: str) -> None:
                 assert output.getvalue() == step.want, step.source
         return
     for backend in ("asyncio", "trio"):
-        anyio.run(run_async, steps, {**known}, f"{backend}.{name}", backend=backend)
+        anyio.run(run_async, steps, {**known}, f"{name}.{next(NUMBERS)}", backend=backend)
 
 
 async def run_async(steps: list[doctest.Example], known: dict[str, Any], tube: str) -> None:

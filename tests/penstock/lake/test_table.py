@@ -2,23 +2,26 @@
 
 import json
 import shutil
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import duckdb
 import polars
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from penstock import lake
 from penstock.lake.files import DataFile, Files
-from penstock.lake.location import Lake, LakeError
+from penstock.lake.location import Lake, LakeError, StoreError
 from penstock.lake.progress import Advance
 from penstock.lake.schema import COLUMNS
 from penstock.lake.table import MessageTable, missing_messages, open_table
 from penstock.spark.offsets import LogPosition, NodeTopic, TopicRange
+from tests.cases import each
 from tests.penstock.lake.test_files import MIDNIGHT, rows
 
 PLACE = NodeTopic("a", "7")
@@ -121,7 +124,7 @@ def test_polars_pyarrow_duckdb_and_pandas_open_it(where: Lake) -> None:
     assert duckdb.execute(query, [files]).fetchall() == [("a", 10), ("b", 3)]
 
 
-def test_foreign_and_newer_tables_are_refused(where: Lake, tmp_path: Path) -> None:
+def test_foreign_tables_are_refused(where: Lake, tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="has no table messages: create it with penstock archive"):
         open_table(where, "messages")
     with pytest.raises(LakeError, match="has no table messages"):
@@ -129,13 +132,70 @@ def test_foreign_and_newer_tables_are_refused(where: Lake, tmp_path: Path) -> No
     write_deltalake(where.table("messages"), pa.table({"topic": [1], "dt": [2]}))
     with pytest.raises(LakeError, match="is not a table of messages: its column 'topic' is"):
         opened(where)
-    shutil.rmtree(where.url)
-    opened(where)
-    log = Path(where.table("messages"), "_delta_log", f"{1:020d}.json")
-    log.write_text(json.dumps({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["future"],
-                                            "writerFeatures": ["future"]}}))  # fmt: skip
-    with pytest.raises(LakeError, match="future"):
-        opened(where).commit(written(where, 0, 1), batch(None, 0, 1), ())
+
+
+@each("protocol", [
+    {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["future"], "writerFeatures": ["future"]},
+    {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["future"]},
+    {"minReaderVersion": 9, "minWriterVersion": 99}, {"minReaderVersion": 1, "minWriterVersion": 99},
+])  # fmt: skip
+def test_a_table_of_a_newer_protocol_ends_an_archive_at_once(protocol: dict[str, object]) -> None:
+    with TemporaryDirectory() as place:
+        where = Lake(place)
+        table, files = opened(where), written(where, 0, 1)
+        commit_path(where, 1).write_text(json.dumps({"protocol": protocol}))
+        with pytest.raises(LakeError, match="was written by a newer library of Delta: upgrade deltalake") as raised:
+            table.commit(files, batch(None, 0, 1), ())
+        assert not isinstance(raised.value, StoreError), "which would be tried again"
+
+
+def commit_path(where: Lake, version: int) -> Path:
+    return Path(where.table("messages"), "_delta_log", f"{version:020d}.json")
+
+
+@pytest.mark.parametrize("left", [0, 60], ids=["nothing", "half"])
+def test_a_commit_that_a_power_failure_has_cut_is_made_again(where: Lake, left: int) -> None:
+    table = opened(where)
+    table.commit(written(where, 0, 5), batch(None, 0, 5), ())
+    table.commit(written(where, 5, 5), batch(5, 5, 10), ())
+    commit_path(where, 2).write_bytes(commit_path(where, 2).read_bytes()[:left])
+    if left:
+        with pytest.raises(
+            LakeError, match=r"has cut its last commit: move .*/00000000000000000002\.json away, and its rows"
+        ):
+            opened(where)
+        commit_path(where, 2).unlink()
+    again = opened(where)
+    assert again.position(PLACE, TopicRange("h:1", "l", 0, 20)) == LogPosition("l", 5)
+    assert again.commit(written(where, 5, 9), batch(5, 5, 14), ())
+    assert sorted(lake.arrow(where.url).column("offset").to_pylist()) == list(range(14))
+
+
+@each("year", [1970, 2200])
+def test_a_clock_that_is_wrong_changes_no_message(year: int) -> None:
+    with TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        where, table = Lake(place), opened(Lake(place))
+        patch.setattr(time, "time_ns", lambda: int(datetime(year, 1, 2, tzinfo=UTC).timestamp()) * 10**9)
+        table.commit(written(where, 0, 5), batch(None, 0, 5), ())
+        patch.undo()
+        assert table.commit(written(where, 5, 5), batch(5, 5, 10), ())
+        open_table(where, "messages").optimize.compact()
+        assert open_table(where, "messages").vacuum(168, full=True) == []
+        assert sorted(lake.scan(where.url, since=MIDNIGHT).collect()["offset"]) == list(range(10))
+
+
+def test_a_directory_from_which_files_were_removed(where: Lake) -> None:
+    """Files that are gone are named; the archive continues."""
+    table = opened(where)
+    table.commit(written(where, 0, 5), batch(None, 0, 5), ())
+    (gone,) = Path(where.table("messages")).rglob("*.parquet")
+    gone.unlink()
+    assert table.commit(written(where, 5, 5), batch(5, 5, 10), ())
+    for read in (lambda: lake.arrow(where.url), lambda: lake.scan(where.url).collect()):
+        with pytest.raises(FileNotFoundError, match=gone.name):
+            read()
+    assert DeltaTable(where.table("messages")).repair()["files_removed"]
+    assert sorted(lake.arrow(where.url).column("offset").to_pylist()) == list(range(5, 10))
 
 
 def test_a_column_that_came_later_is_added(where: Lake) -> None:
@@ -144,6 +204,9 @@ def test_a_column_that_came_later_is_added(where: Lake) -> None:
     table = opened(where)
     assert table.commit(written(where, 0, 2), batch(None, 0, 2), ())
     assert lake.arrow(where.url).column("due").null_count == 2
+    table.delta.alter.add_columns([Field("mine", "string")])  # type: ignore[arg-type]
+    assert opened(where).commit(written(where, 2, 2), batch(2, 2, 4), ()), "a column of the user's"
+    assert lake.scan(where.url).collect()["mine"].null_count() == 4
 
 
 def test_a_removed_table_is_an_error(where: Lake) -> None:

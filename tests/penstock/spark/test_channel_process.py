@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -17,10 +19,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.sansio.message import Message
-from penstock.spark.channel import NsqChannelReader
+from penstock.spark import channel
+from penstock.spark.channel import CONNECT, GATHER, LONGEST, QUIET, NsqChannelReader
 from penstock.spark.nodes import NoAnswer
 from penstock.spark.options import channel_options
 from penstock.spark.staging import Received, Stage, StageError
+from tests.cases import each
 from tests.daemons import Daemon, eventually, nsqd
 
 pytestmark = pytest.mark.process
@@ -195,6 +199,25 @@ def test_what_is_there_now_is_all_of_it(node: Daemon, tmp_path: Path) -> None:
         while query.batch(ReadMaxRows(200)):
             pass
         assert query.rows == once(500)
+
+
+@each("connects_at, ends_at", [(0.0, QUIET), (5.0, 5 + QUIET), (inf, CONNECT + QUIET)])
+def test_a_pause_begins_with_the_connection(connects_at: float, ends_at: float) -> None:
+    now = 0.0
+    receiver = SimpleNamespace(quiet_since=inf, failure=None, stop=lambda: None)
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        receiver.quiet_since = connects_at if now >= connects_at else inf
+
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
+    nowhere: Any = SimpleNamespace(http="127.0.0.1:1")
+    with pytest.MonkeyPatch.context() as patched, reading(nowhere, Path("stage")) as reader:
+        patched.setattr(channel, "time", clock)
+        reader._opened = SimpleNamespace(waiting=0), receiver  # type: ignore[assignment]
+        assert reader._is_quiet(LONGEST, 0)
+    assert ends_at <= now < ends_at + 2 * GATHER
 
 
 def test_no_more_is_received_than_may_be_staged(node: Daemon, tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
 """Whom a query asks for the log of a node that is gone: all members of the cluster, except for those that are gone, too."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 from penstock.spark.ask import Asker, Refused, Unreachable
+from penstock.spark.follower import REMEMBERED, Follower
 from penstock.spark.holders import MOST_NODES, Holders
 from penstock.spark.nodes import Nodes
+from penstock.spark.offsets import LogPosition, NodeTopic
+from penstock.spark.options import read_options
 
 
 class Cluster:
@@ -12,6 +16,7 @@ class Cluster:
 
     def __init__(self, nodes: list[dict[str, Any]]) -> None:
         self.nodes = nodes
+        self.led: list[Any] = []
         self.holders: dict[str, dict[str, Any]] = {}
         self.away: set[str] = set()
         self.busy: set[str] = set()
@@ -22,12 +27,13 @@ class Cluster:
         if address in self.away:
             raise Unreachable(f"{address} does not answer")
         if path == "/cluster":
-            return {"nodes": self.nodes}
+            return {"nodes": self.nodes, "led": self.led}
         if address in self.busy:
             raise Refused(address, path, 503, "LOG_OPENING")
-        if address not in self.holders:
+        found = self.holders.get(f"{address}/{arguments.get('log', '')}") or self.holders.get(address)
+        if found is None:
             raise Refused(address, path, 404, "TOPIC_NOT_FOUND")
-        return self.holders[address]
+        return found
 
     def of(self, *named: str) -> tuple[list[str], list[str]]:
         found, failures = Holders(cast(Asker, self), Nodes(named, ())).of("t", "log")
@@ -59,6 +65,28 @@ def test_a_machine_that_is_gone_is_not_asked_and_a_node_that_is_not_there_only_o
         assert (found, len(failures)) == ([], 2), "both may have it"
     assert [address for address, _ in cluster.asked].count("b") == 0
     assert [address for address, _ in cluster.asked].count("c") == 1
+
+
+def test_a_node_that_is_gone_for_good_had_published_into_logs_that_a_reader_has_not_seen() -> None:
+    """Node 0 was lost with log x1 at 9, returned, published 9 to 12 into x2, was lost, and published 12 to 15 into x3."""
+    cluster = Cluster([member("a", node=0, suspected=True), member("b", node=1)])
+    cluster.away = {"a"}
+    cluster.led = [{"log_id": log, "node": 0} for log in ("x1", "x2", "x3")] + [{"log_id": "own", "node": 1}, "odd", {}]
+    parents = [{"log": "x1-1", "next": 9}, {"log": "x2-1", "next": 12}]
+    cluster.holders = {
+        "b/": PROMOTED | {"node": 1, "log": "own-1", "kind": "own"}, "b/x1": PROMOTED | {"log": "x1-1"},
+        "b/x1-1": PROMOTED | {"log": "x1-1"},
+        **dict.fromkeys(["b/x2", "b/x2-1"], PROMOTED | {"log": "x2-1", "first": 9, "next": 12, "parents": parents[:1]}),
+        **dict.fromkeys(["b/x3", "b/x3-1"], PROMOTED | {"log": "x3-1", "first": 12, "next": 15, "parents": parents}),
+    }  # fmt: skip
+    follower = Follower(read_options({"nsqd": "a:1,b:1", "topic": "t"}), cast(Asker, cluster))
+    follower.options = replace(follower.options, nsqd=("a", "b"))
+    place, at, seen = NodeTopic("t", "0"), LogPosition("x1-1", 9), []
+    for _ in range(3):
+        follower._looked = -REMEMBERED  # it would look again after a while
+        before, at = at, follower.end_after({place: at})[place]
+        seen += follower.plan({place: before}, {place: at})
+    assert [(span.log, span.first, span.end) for (span,) in seen] == [("x2-1", 9, 12), ("x3-1", 12, 15)]
 
 
 def test_a_node_that_opens_the_log_may_have_it_later_and_a_single_node_that_is_gone_is_no_error() -> None:

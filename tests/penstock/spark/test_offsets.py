@@ -21,6 +21,7 @@ from penstock.spark.offsets import (
     is_behind,
     moved,
     old_log,
+    older_logs,
     packed,
     spans,
 )
@@ -127,6 +128,21 @@ def test_a_reader_finishes_the_old_log_before_it_goes_on_in_the_new_one() -> Non
     longer = TopicRange("third", "old", 0, 24, (), REPLICA)
     left = old_log(before, RETURNED, [longer])
     assert left.next == 20, "what follows is the new log's"
+
+
+def test_a_reader_that_missed_whole_logs_of_a_node_reads_them_in_turn() -> None:
+    """The node was lost three times: "old" ended at 20, "middle" has 20 to 25, "late" 25 to 30."""
+    now = TopicRange("node", "now", 30, 40, (("old", 20), ("middle", 25), ("late", 30)))
+    middle = TopicRange("new_leader", "middle", 20, 27, (("old", 20),), PROMOTED)
+    drained = LogPosition("old", 20)
+    assert is_behind(drained, now)
+    assert older_logs(LogPosition("old", 7), now) == ["old", "middle", "late"]
+    assert older_logs(drained, now) == ["old", "middle", "late"]
+    assert older_logs(LogPosition("middle", 25), now) == ["middle", "late"]
+    assert older_logs(drained, None) == older_logs(drained, TopicRange("node", "other", 0, 9)) == ["old"]
+    left = old_log(LogPosition("middle", 20), now, [AT_NEW_LEADER, middle])
+    assert (left.log, left.next) == ("middle", 25), "the node took its end from there into the next log"
+    assert old_log(LogPosition("middle", 7), now, [middle]) is None, "the old log is first"
 
 
 def test_a_message_is_read_from_its_owner_before_a_replica_and_where_it_is() -> None:

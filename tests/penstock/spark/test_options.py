@@ -2,7 +2,16 @@
 
 import pytest
 
-from penstock.spark.options import OptionError, Start, channel_options, read_options, write_options
+from penstock.spark.options import (
+    OptionError,
+    Start,
+    channel_options,
+    from_comment,
+    read_options,
+    table_options,
+    to_comment,
+    write_options,
+)
 from tests.cases import each
 
 GOOD = {"nsqd": "h:1", "topic": "t"}
@@ -53,7 +62,6 @@ def test_where_to_begin(value: dict[str, str], start: Start) -> None:
     ({"maxRecordsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "exclude each other"),
     ({"cursorHold": "48h"}, "option cursorHold='48h' needs the option cursorName"),
     ({"startingOfsets": "latest"}, r"option 'startingofsets' is not known; did you mean startingOffsets\?"),
-    ({"option.topic": "t", "owner": "me"}, "use CREATE TEMPORARY VIEW"),
     ({"what": "latest"}, "option 'what' is not known; there are mode, nsqd, lookupd"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_named(wrong: dict[str, str], why: str) -> None:
@@ -82,3 +90,14 @@ def test_of_a_sink(wrong: dict[str, str], why: str) -> None:
 def test_of_a_channel(wrong: dict[str, str], why: str) -> None:
     with pytest.raises(OptionError, match=why):
         channel_options(GOOD | {"mode": "channel", "channel": "c", "stagingLocation": "s"} | wrong)
+
+
+def test_the_options_of_a_table_are_in_a_comment() -> None:
+    created = {"option.topicPattern": r"it's\..*", "option.nsqd": "h:1", "nsqd": "h:1", "owner": "me"}
+    options = table_options(created)
+    assert options == {"topicpattern": r"it's\..*", "nsqd": "h:1"}
+    assert from_comment(to_comment(options)) == options
+    assert table_options(GOOD) == from_comment("the topic's name") == {}
+    for changed in ("nsq {", "nsq [1]"):
+        with pytest.raises(OptionError, match="comment of the table's column topic was changed"):
+            from_comment(changed)

@@ -7,10 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
-from pyspark.errors import StreamingQueryException
+from deltalake import DeltaTable
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.functions import spark_partition_id, udf
 
+from penstock.lake.location import Lake
 from tests.daemons import Daemon, eventually
+from tests.pipeline.test_jobs import MORNING, archive
 
 pytestmark = pytest.mark.process
 
@@ -66,6 +69,35 @@ def test_the_format_is_found_by_its_name_in_sql_and_an_empty_topic_has_no_rows(s
     frame = table(spark, node, "empty").select("body")
     assert frame.collect() == []
     frame.write.format("nsq").mode("append").options(nsqd=node.http, topic="copy").save()
+
+
+def test_a_table_of_the_catalog_keeps_its_options(spark: Any, node: Daemon, tmp_path: Path) -> None:
+    publish(node, "orders.t", ["a", "b"], Trace="it's")
+    options = (
+        f"""nsqd '{node.http}', topicPattern 'orders\\\\.[^\\']*', startingOffsets 'earliest', includeHeaders 'true'"""
+    )
+    spark.sql(f"CREATE TABLE orders USING nsq OPTIONS ({options})")
+    (row,) = spark.sql("SELECT CAST(body AS STRING) AS text, headers FROM orders WHERE offset = 1").collect()
+    assert (row.text, row.headers) == ("b", {"trace": "it's"})
+    assert spark.sql("SELECT count(*) FROM orders WITH (startingOffsets = 'latest')").collect()[0][0] == 0
+    seen: list[int] = []
+    stream = spark.readStream.table("orders").writeStream.foreachBatch(lambda frame, _: seen.append(frame.count()))
+    finished(stream.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True))
+    assert seen == [2]
+    with pytest.raises(AnalysisException, match="option 'topik' is not known; did you mean topic"):
+        spark.sql("CREATE TABLE wrong USING nsq OPTIONS (nsqd 'h:1', topik 't')")
+    spark.sql("DROP TABLE orders")
+
+
+def test_a_lake_is_read_by_its_files(spark: Any, tmp_path: Path) -> None:
+    where = Lake(str(tmp_path / "lake"))
+    archive(where, "t", [b"a", b"b"])
+    archive(where, "u", [b"c"])
+    files = DeltaTable(where.table("messages")).file_uris()
+    frame = spark.read.option("basePath", where.table("messages")).parquet(*files)
+    rows = frame.selectExpr("topic", "CAST(dt AS STRING) AS dt", "offset", "CAST(body AS STRING) AS body").collect()
+    day = str(MORNING.date())
+    assert sorted(map(tuple, rows)) == [("t", day, 0, "a"), ("t", day, 1, "b"), ("u", day, 0, "c")]
 
 
 def test_a_streaming_copy_goes_on_where_it_was(spark: Any, node: Daemon, tmp_path: Path) -> None:

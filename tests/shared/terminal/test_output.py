@@ -33,6 +33,8 @@ def test_a_table_fits_its_terminal_at_any_width() -> None:
 def test_control_characters_cannot_move_the_cursor() -> None:
     assert plain("a\x1b[2Jb\n") == "a\\x1b[2Jb\\n"
     assert (plain(True), plain(None), plain(1234)) == ("yes", "-", "1,234")
+    for name in ("a\x1b[2J", "a\u202e", ""):  # in a column of texts only
+        assert list(table([{"topic": "b"}, {"topic": name}], COLUMNS[:1]))[2] == plain(name)
 
 
 def test_a_body_on_a_terminal_is_escaped_and_in_a_pipe_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,6 +278,19 @@ def test_the_limits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.batches.parts("b") == []
 
 
+def test_the_search_for_cycles_ends_however_often_batches_follow_each_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches_module, "MOST_CHAIN", 6)  # those of `d`
+    for name in "abcde":
+        world.publish(batch=name)
+    for batch, after in ("ba", "ca", "cb", "da", "db", "dc"):
+        world.publish(batch=batch, after=after)
+    world.publish(batch="e", after="d")
+    with pytest.raises(BatchRefused, match="BATCH_CYCLE"):
+        world.publish(batch="f", after="e")
+
+
 def test_follow_ups_are_bounded_with_their_headers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches_module, "MOST_FOLLOW_UP_BYTES", 2 * len("x" + "after" + "b"))
     world.close("b")

@@ -1,7 +1,7 @@
 """Whose turn it is: rotation, shares, windows, room, samples and distance."""
 
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
-from nsqd.core.channel.dispatch import Dispatch
+from nsqd.core.channel.dispatch import TAKEN_AT_ONCE, Dispatch
 from nsqd.core.message.frame import encode_one
 from tests.cases import each
 from tests.nsqd.core.node import Inbox
@@ -85,6 +85,18 @@ def test_each_is_served_in_one_piece_and_room_is_asked_once_and_counted_down() -
     assert [room for _, room in pile.asked] == [250, 150, 50]
     assert (consumer.message_count, consumer.room) == (3, -50)
     assert not to.ready  # until it is refreshed
+
+
+@each("nearest_first", [False, True])
+def test_messages_that_come_one_by_one_are_delivered_over_several_turns(nearest_first: bool) -> None:
+    to, pile = dispatch(nearest_first), Pile(2 * TAKEN_AT_ONCE)
+    pile.stretch = 1
+    consumers = [join(to, TAKEN_AT_ONCE) for _ in range(2)]
+    consumers[0].ready = 10
+    serve(to, pile)
+    assert [consumer.message_count for consumer in consumers] == [10, TAKEN_AT_ONCE - 10]
+    serve(to, pile)
+    assert [consumer.message_count for consumer in consumers] == [10, TAKEN_AT_ONCE]
 
 
 def test_a_supply_that_runs_dry_ends_the_pass_and_a_closed_window_leaves_at_once() -> None:

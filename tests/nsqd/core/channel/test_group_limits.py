@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from nsqd.core.channel import actions
-from nsqd.core.channel.group_limits import NOISY, SHARE
+from nsqd.core.channel.group_limits import LEAST_CLEANED, NOISY, SHARE, LimitedBacklog
 from nsqd.core.timing.throttle import BURST
 from shared.retry import Retry
 from shared.topic_config import OnBury, Ordering, Switch, TopicConfig
@@ -74,6 +74,25 @@ def test_the_rate_of_a_group_is_exact_to_two_percent_over_ten_seconds(ordering: 
         client.finish(ids(taken))
     node.turn()
     assert all(abs(came[group] - 10 * rate) <= max(1, rate // 5) for group in "abc"), came
+    node.broker.check()
+
+
+def test_what_many_groups_have_spent_is_looked_at_seldom() -> None:
+    groups = 3 * LEAST_CLEANED + 1
+    node = filled(*(f"{chr(0x4E00 + number)}1" for number in range(groups)), config=TopicConfig(group_rate=1))
+    client, inbox = node.subscribe("t", "c", 1)
+    backlog, looks, spent = client.channel.backlog, 0, {}
+    assert isinstance(backlog, LimitedBacklog)
+    for _ in range(groups):
+        client.finish(ids(inbox.take()))
+        node.turn()
+        looks += backlog._spent is not spent
+        spent = backlog._spent
+    assert (len(spent), looks) == (groups, 2)
+    node.advance(2 * SECOND)
+    for number in range(3 * groups):
+        backlog._spend(b"%d" % number)
+    assert len(backlog._spent) <= 3 * groups
     node.broker.check()
 
 

@@ -168,6 +168,32 @@ def test_a_message_that_ends_before_its_group_is_read_holds_nothing_back() -> No
     assert bodies(inbox.take()) == [b"a2"]
 
 
+class Unread(dict[int, None]):
+    """Ordinals that can be found, but not gone through."""
+
+    __iter__ = None  # type: ignore[assignment]
+
+
+def test_the_groups_of_what_is_in_flight_are_read_bit_by_bit_and_what_ends_costs_no_look_at_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(groups, "HEADS_AT_ONCE", 2)
+    node = filled(*(f"{group}1" for group in "abcdefg"), "a2", "h1", config=TopicConfig())
+    client, inbox = node.subscribe("t", "c", 7)
+    taken = inbox.take()
+    node.broker.topics["t"].configure(ORDERED)
+    backlog = backlog_of(node)
+    backlog._unknown = Unread(backlog._unknown)
+    client.finish(taken[6].id)
+    left = [len(backlog._unknown)]
+    while backlog._unknown:
+        node.broker.serve()
+        left.append(len(backlog._unknown))
+    node.turn()
+    assert (left, bodies(inbox.take())) == ([6, 4, 2, 0], [b"h1"])
+    node.broker.check()
+
+
 def test_no_more_are_held_back_than_the_limit_and_the_rest_stays_in_the_sequence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

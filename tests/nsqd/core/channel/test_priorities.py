@@ -144,6 +144,28 @@ def test_messages_that_were_there_before_the_setting_are_ordered_too() -> None:
     assert drain(node) == ["0a", "a", "9a"]
 
 
+def test_many_messages_that_came_back_are_sorted_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(priorities, "SORTED_AT_ONCE", 2)
+    node = filled("7a", "a", "0a", "6a", "1a")
+    client, inbox = node.subscribe("t", "c", 5)
+    taken = inbox.take()
+    client.set_ready(0)
+    for one in taken:
+        client.requeue(one.id, 0, node.now)
+    client.set_ready(1)
+    backlog = client.channel.backlog
+    assert isinstance(backlog, PriorityBacklog)
+    left = []
+    for _ in range(3):
+        node.broker.serve()
+        left.append(len(backlog._unsorted))
+    assert (left, bodies(inbox.take())) == ([3, 1, 0], [b"0a"])
+    client.set_ready(5)
+    node.turn()
+    assert bodies(inbox.take()) == [b"1a", b"a", b"6a", b"7a"]
+    node.broker.check()
+
+
 @each("most", [1, 2, 5])
 def test_beyond_the_bounds_messages_stay_in_the_sequence_and_keep_their_order(most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -2,8 +2,10 @@
 
 from nsqd.core.message.attributes import Attributes, is_word, read_sequence, unpack
 from nsqd.core.sequence.dedup import Dedup, DedupLimits, Remembered
+from nsqd.core.timing.pause import NOT_KNOWN
 from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node, bodies
+from tests.nsqd.storage.sim_node import SimNode
 
 LIMITS = DedupLimits(window=10, keys=3, producers=2)
 
@@ -90,6 +92,21 @@ def test_what_is_published_twice_is_delivered_once_also_with_a_delay() -> None:
     node.advance(200 * MS)
     assert bodies(inbox.take()) == [b"1"]
     node.broker.check()
+
+
+def test_messages_that_an_emptied_topic_has_dropped_are_not_pending() -> None:
+    node, unique = SimNode(), Attributes(key="k", while_pending=True)
+    topic = node.broker.topic("t")
+    topic.channel("c")
+    topic.publish([b"in the same extent"], 1)
+    node.turn()
+    topic.pause(NOT_KNOWN)
+    for _ in range(2):
+        assert topic.publish_with([b"x"], unique) == 0
+        assert topic.pending_id("k")
+        node.turn()
+        topic.empty()
+        assert not topic.pending_id("k")
 
 
 def test_a_part_of_the_messages_keeps_the_bytes_of_the_attributes() -> None:

@@ -3,7 +3,18 @@
 from random import Random
 
 from nsqd.core.timing.deferred import pack
-from nsqd.core.timing.deferred_pages import BLOCK, ENDLESS, IN_A_PAGE, between, in_order, page_of, pages_of, shifted
+from nsqd.core.timing.deferred_pages import (
+    BLOCK,
+    ENDLESS,
+    IN_A_PAGE,
+    DeferredPages,
+    after,
+    between,
+    in_order,
+    page_of,
+    pages_of,
+    shifted,
+)
 
 Entry = tuple[int, int, int]
 
@@ -39,3 +50,20 @@ def test_a_page_is_divided_by_ordinal_and_messages_are_sorted_block_by_block() -
     unpacked = entries(3 * BLOCK)
     assert list(in_order(iter(unpacked))) == sorted(unpacked)
     assert list(in_order([])) == []
+
+
+def test_messages_are_chosen_by_time_and_by_whether_they_wait_elsewhere() -> None:
+    page = page_of(packed([(5, 50, 0), (BLOCK + 3, 30, 0), (9, 0, 0)]))
+    assert after(page, -1) is page
+    assert list(after(page, 30)) == [5, 50, 0]
+    assert not after(page, 50)
+    waiting = DeferredPages([page])
+    assert [waiting.count(first) for first in (0, 6, 10, BLOCK + 3, BLOCK + 4, 3 * BLOCK)] == [3, 2, 1, 1, 0, 0]
+    assert waiting.remove_one(9)
+    assert not waiting.remove_one(9)
+    assert [one in waiting for one in (5, 9, BLOCK + 3, 3 * BLOCK)] == [True, False, True, False]
+    own = page_of(packed([(9, 1, 2), (7, 1, 2)]))
+    assert waiting.others([page, own])[1] is own
+    assert [list(one) for one in waiting.others([page, own])] == [[9, 0, 0], list(own)]
+    assert waiting.others([page_of(packed([(5, 1, 1)]))]) == []
+    assert DeferredPages().others([page])[0] is page

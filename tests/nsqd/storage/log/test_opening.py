@@ -68,7 +68,7 @@ class Life:
             found += [delivery.body.rstrip(b".").decode().strip() for delivery in got]
             consumer.finish(b"".join(delivery.id for delivery in got))
             if not got:
-                assert self.woken.wait(10), "nothing was read back"
+                assert self.woken.wait(60), "nothing was read back"
                 self.woken.clear()
             self._begin()
         self.broker.commit()

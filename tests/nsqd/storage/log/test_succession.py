@@ -74,6 +74,7 @@ def behind(topic: NormalTopic, boundary: int) -> NormalTopic:
         topic,
         distributed=max(topic.distributed, boundary),
         delayed={one: due for one, due in topic.delayed.items() if one >= boundary},
+        queued={one: due for one, due in topic.queued.items() if one >= boundary},
         readers={number: _reader(reader, boundary) for number, reader in topic.readers.items()},
         cursors={name: replace(one, offset=max(one.offset, boundary)) for name, one in topic.cursors.items()},
         owed={one: count for one, count in topic.owed.items() if one >= boundary},

@@ -6,6 +6,8 @@ from random import Random
 
 import pytest
 
+from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.work_queue.job import JobState
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE
@@ -169,3 +171,25 @@ def test_a_sync_leaves_the_turn_when_others_wait_for_it_too_long(
         if syncer.job is not None:
             break
     assert (syncer.job is not None) == leaves_turn
+
+
+def test_a_turn_has_more_time_for_its_sync_if_nothing_was_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, limits = SimNode(), list[float]()
+    tubes, worker = node.broker.tubes, node.worker()
+
+    def put() -> None:
+        tubes.put(worker, [b"job"], JobOptions())
+
+    def finish() -> None:
+        tube.finish_row(0, found.id, found.priority, JobState.RESERVED)
+        tube.journal.promise()
+
+    node.turn(put)
+    tube = tubes.made("default")
+    found = tube.next_ready()
+    assert found is not None
+    monkeypatch.setattr(node.syncer, "_sync", limits.append)
+    node.turn(put)
+    node.turn(put, lambda: tube.reserve(found, worker, node.clock.now))
+    node.turn(finish)
+    assert limits == [LONE, QUICK, LONE]
