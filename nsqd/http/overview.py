@@ -7,23 +7,23 @@
      "paused": ["topic" or "topic/channel", ...], "paused_count": N, "idle": {"count": N, "names": ["topic/channel", ...]},
      "names": [...], "columns": {"depth": [...], ...}}
 
-`process` has the start of the node (s since the epoch), its CPU time since then, and its resident memory. `idle` are channels
-with messages ready and no client. Of these and of what is paused, the first 100 by name are listed.
-`names`, all topics by name, and `columns`, parallel to them, are present only if `columns` is given, which may be empty; 400
-INVALID_ARG_COLUMNS for an unknown column. With `drain` there is also a column of that name: the seconds until the
-slowest part of the topic is empty, at the rate of the last minutes; 0: nothing waits, -1: not known, -2: it gets no shorter,
--3: it grows. A topic's statistics are those of itself and of all its channels, except
-for `jobs`; /tubes has more about tubes, and also lists tubes whose names no topic can have, which are not here. `oldest` is
-the smallest time in /topic/ages of a topic, and in the totals that of any topic.
+* `process`: the start of the node (s since the epoch), its CPU time since then, and its resident memory.
+* `idle`: channels with messages ready and no client. Of these and of what is paused, the first 100 by name are listed.
+* `oldest`: the smallest time in /topic/ages of a topic, and in the totals that of any topic.
+* `names`, all topics by name, and `columns`, parallel to them, are present only if `columns` is given, which may be empty; 400
+  INVALID_ARG_COLUMNS for an unknown column. A topic's statistics are those of itself and of all its channels, except for
+  `jobs`; /tubes has more about tubes, also those whose names no topic can have.
+* `drain` is a column of its own: the seconds until the slowest part of the topic is empty, at the rate of the last minutes; 0:
+  nothing waits, -1: not known, -2: it gets no shorter, -3: it grows.
 
     GET /topics/rows?topic=a&topic=b...      {"topics": [{"topic_name", "paused", "depth", ...}, ...]}
 
-At most 200 topics, in the order asked for, else 400 TOO_MANY_TOPICS; topics that do not exist are left out. In addition to
-`paused` (the topic is paused, or one of its channels), `topic_paused` (the topic itself is) and `paused_channels` (how many
-of its channels are) each has all columns, and `backlogs`, the slowest parts of the topic in which messages wait or did until
-lately, at most 10: {"channel": "c", "depth": 5, "change": -3, "seconds": 300}. `change` is by how many more messages it
-holds, without buried ones, than `seconds` before, up to 300; null: not known. Messages that came with a promoted log are no
-change. Channel "" has the messages of the topic that no channel was given.
+At most 200 topics, in the order asked for, else 400 TOO_MANY_TOPICS; topics that do not exist are left out. Each has all
+columns, `paused` (the topic is paused, or one of its channels), `topic_paused` (the topic itself is), `paused_channels` (how
+many of its channels are), and `backlogs`: the slowest parts of the topic in which messages wait or did until lately, at most
+10: {"channel": "c", "depth": 5, "change": -3, "seconds": 300}. `change` is by how many more messages it holds, without buried
+ones, than `seconds` before, up to 300; null: not known. Messages that came with a promoted log are no change. Channel "" has
+the messages of the topic that no channel was given.
 
     GET /topic/ages?topic=t                  {"topic": NS, "channels": {"c": NS, ...}, "buried": {"c": 3, ...},
                                               "changes": {"c": [-3, 300], ...}}

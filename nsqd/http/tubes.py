@@ -7,12 +7,16 @@
                                              also over restarts. STATE: out (deliver no job), in (clients of Disque add none),
                                              all, none; else 400 INVALID_ARG_QUEUE. `by`: as in /pauses
 
-Each tube has `tube_name`, `urgent_count`, `ready_count`, `reserved_count`, `delayed_count`, `buried_count`, `job_count` (all
-jobs that ever came), `using_count` and `watching_count` (clients; those of Disque watch while they wait), `waiting_count`
-(clients and other nodes that wait for a job), of which `disque_waiting_count` are clients of Disque and `node_waiting_count`
-other nodes of the cluster, `queue_paused` (in, out, all or none: the pause of the queue), `pause_left` in s (4294967295: until
-the pause is ended), and `oldest` and `oldest_job`: when the oldest ready job, and the oldest in any state, were put, ns since
-the epoch; 0: there is none. /stats has the same about a topic that is a tube, /tube/jobs the jobs in it.
+Each tube has `tube_name` and
+
+* `urgent_count`, `ready_count`, `reserved_count`, `delayed_count`, `buried_count`, and `job_count`, all jobs that ever came;
+* `using_count` and `watching_count`: clients; those of Disque watch while they wait;
+* `waiting_count`: clients and other nodes that wait for a job, of which `disque_waiting_count` are clients of Disque and
+  `node_waiting_count` other nodes of the cluster;
+* `queue_paused`: in, out, all or none, the pause of the queue; `pause_left` in s (4294967295: until the pause is ended);
+* `oldest` and `oldest_job`: when the oldest ready job, and the oldest in any state, were put, ns since the epoch; 0: none.
+
+/stats has the same about a topic that is a tube, /tube/jobs the jobs in it.
 """
 
 import time

@@ -227,7 +227,7 @@ def test_alarms_and_findings_are_whole_on_a_narrow_terminal(
             terminal(command)
         shown = " ".join(printed().split())
         assert "the disk is full, and this text is longer than a line" in shown
-        assert "Free space on the disk, or replace the disk" in shown
+        assert "Free space: publishing resumes by itself" in shown
 
 
 @contextmanager
