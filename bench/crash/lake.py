@@ -10,7 +10,7 @@ killed several times, and started again:
     compaction  `penstock pipeline compact`, while the archive follows
 
 At the end the archive reads the rest, and Polars and pyarrow count: each acknowledged message once, each other one at most
-once. The number of a round decides its kind and all its moments. FILE gets a line of JSON for each round, and rounds that are
+once. The number of a round decides its kind and all moments. FILE gets a line of JSON for each round, and rounds that are
 there are not run again.
 """
 
@@ -42,7 +42,7 @@ from penstock import lake
 
 HOST, TOPIC = "127.0.0.1", "orders"
 KINDS = ("driver", "worker", "node", "commit", "compaction")
-NODES, KILLS = 3, 3  # of a round
+NODES = 3
 BATCH, PAUSE = 20, 0.01  # messages of a request, s between two
 WAIT = 900.0  # s for whatever must happen: a busy machine starts Spark in minutes
 _POLL = 0.02  # s
@@ -215,8 +215,9 @@ class Archive:
 class Round:
     """One round. The number decides everything that chance decides."""
 
-    def __init__(self, number: int, place: Path) -> None:
-        self.number, self.kind, self._random = number, KINDS[number % len(KINDS)], Random(number)
+    def __init__(self, number: int, place: Path, count: int) -> None:
+        """`count`: kills."""
+        self.kind, self._random, self._count = KINDS[number % len(KINDS)], Random(number), count
         self._place = place
         self._nodes = Nodes(place)
         on_spark = self.kind in ("driver", "worker") or (self.kind == "commit" and self._random.random() < 0.5)
@@ -236,7 +237,7 @@ class Round:
             with in_background(self._publisher.run):
                 _until(lambda: len(self._publisher.acknowledged) > 0, "a publish is acknowledged")
                 self._start()
-                for _ in range(KILLS):
+                for _ in range(self._count):
                     self._progress()
                     time.sleep(self._random.uniform(0, 1.5))
                     getattr(self, f"_kill_{self.kind}")()
@@ -319,6 +320,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("bench.crash.lake", description="What an archive loses over kills.")
     parser.add_argument("--rounds", type=int, default=30, help="number of rounds (30)")
     parser.add_argument("--first", type=int, default=0, help="number of the first round (0)")
+    parser.add_argument("--kills", type=int, default=3, help="of each round (3)")
     parser.add_argument("--kind", choices=KINDS, help="only the rounds of this kind")
     parser.add_argument("--results", type=Path, required=True, help="file of JSON lines, which is continued")
     given = parser.parse_args(arguments)
@@ -329,7 +331,7 @@ def main(arguments: Sequence[str]) -> int:
         if number in results or given.kind not in (None, kind):
             continue
         began, place = time.monotonic(), Path(mkdtemp(prefix="penstock-lake-"))
-        played = Round(number, place)
+        played = Round(number, place, given.kills)
         try:
             found = asdict(played.run())
         except CrashError as error:

@@ -82,17 +82,21 @@ class NsqDataSource(DataSource):
 
     def _options_with(self, schema: StructType) -> dict[str, str]:
         """Return the options of the table in the catalog, if it is one, and those of the query."""
-        found: dict[str, str] = {}
-        for column in schema:
-            if column.name == "topic":
-                found = from_comment(column.metadata.get("comment", ""))
-        return found | {name.lower(): value for name, value in self.options.items()}
+        return _table_options(schema) | {name.lower(): value for name, value in self.options.items()}
 
     def writer(self, schema: StructType, overwrite: bool) -> NsqBatchWriter:
+        if _table_options(schema):
+            raise OptionError('tables of the catalog are for reading: use write.format("nsq")')
         return NsqBatchWriter(write_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NsqStreamWriter:
         return NsqStreamWriter(write_options(self.options), schema, overwrite)
+
+
+def _table_options(schema: StructType) -> dict[str, str]:
+    """Return the options of a table in the catalog; {}: it is none. Raises OptionError."""
+    comments = [column.metadata.get("comment", "") for column in schema if column.name == "topic"]
+    return from_comment(comments[0]) if comments else {}
 
 
 @dataclass(frozen=True)

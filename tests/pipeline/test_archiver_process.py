@@ -261,7 +261,8 @@ def test_an_archive_shows_its_token_over_tls(tmp_path: Path, monkeypatch: pytest
         pytest.raises(NoAnswer, match="names no HTTPS port, as daemons with"),
     ):
         archiver(node, tmp_path / "lake")
-    with nsqd(tmp_path / "node", *flags, "-tls-required", "tcp-https") as node:
+    ports = ("TCP", "HTTP", "HTTPS")
+    with nsqd(tmp_path / "node", *flags, "-tls-required", "tcp-https", listens=ports) as node:
         url, headers = f"https://{node.addresses['HTTPS']}", auth_files.bearer("admin")
         sent = httpx.post(f"{url}/pub?topic=t", content=b"secret", headers=headers, verify=authority.client())
         sent.raise_for_status()

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from deltalake import DeltaTable
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql.functions import spark_partition_id, udf
 
 from penstock.lake.location import Lake
@@ -84,6 +84,8 @@ def test_a_table_of_the_catalog_keeps_its_options(spark: Any, node: Daemon, tmp_
     stream = spark.readStream.table("orders").writeStream.foreachBatch(lambda frame, _: seen.append(frame.count()))
     finished(stream.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True))
     assert seen == [2]
+    with pytest.raises(PySparkException, match="tables of the catalog are for reading"):
+        spark.sql("INSERT INTO orders (body) VALUES (X'61')")
     with pytest.raises(AnalysisException, match="option 'topik' is not known; did you mean topic"):
         spark.sql("CREATE TABLE wrong USING nsq OPTIONS (nsqd 'h:1', topik 't')")
     spark.sql("DROP TABLE orders")
