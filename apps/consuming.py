@@ -129,7 +129,8 @@ def _with_nul(message: Message) -> bytes:
 def _as_json(message: Message) -> bytes:
     """Return a line with a message as JSON, in the form of `penstock peek --json`."""
     fields: dict[str, Any] = {"id": message.id.decode(), "timestamp": message.timestamp, "attempts": message.attempts}
-    return json.dumps(fields | _body(message.body)).encode() + b"\n"
+    headers = {"headers": dict(message.headers)} if message.headers else {}
+    return json.dumps(fields | headers | _body(message.body)).encode() + b"\n"
 
 
 def _body(body: bytes) -> dict[str, str]:
