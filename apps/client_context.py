@@ -45,6 +45,12 @@ def node_addresses(arguments: argparse.Namespace) -> list[str]:
     return list(found)
 
 
+def consumer_addresses(arguments: argparse.Namespace) -> list[str]:
+    """Return the addresses that a consumer has beside nsqlookupd: none if the context has nothing else. Raises NoAnswer."""
+    context = arguments.used_context
+    return node_addresses(arguments) if context.nsqd_http_address or not context.lookupd_http_address else []
+
+
 def _answer(client: httpx.Client, address: str, path: str) -> dict[str, Any]:
     """Return the JSON of a daemon, or {} if it gives none, which is reported on standard error."""
     try:

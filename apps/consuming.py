@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from apps.client_context import job_address, job_tls, node_addresses, settings_of
+from apps.client_context import consumer_addresses, job_address, job_tls, settings_of
 from apps.interrupts import Interrupts
 from apps.node_client import add_address
 from apps.nsq_tail import Printer, write_unless_interrupted
@@ -75,7 +75,7 @@ def add_commands(commands: Commands) -> None:
 def _sub(arguments: argparse.Namespace) -> int:
     form = _as_json if arguments.json else _with_nul if arguments.null else _line
     context, out = arguments.used_context, sys.stdout.fileno()
-    nodes = [] if context.lookupd_http_address else node_addresses(arguments)
+    nodes = consumer_addresses(arguments)
     most = min(MAX_IN_FLIGHT, arguments.count or MAX_IN_FLIGHT)
     try:
         with (
@@ -129,7 +129,8 @@ def _with_nul(message: Message) -> bytes:
 def _as_json(message: Message) -> bytes:
     """Return a line with a message as JSON, in the form of `penstock peek --json`."""
     fields: dict[str, Any] = {"id": message.id.decode(), "timestamp": message.timestamp, "attempts": message.attempts}
-    return json.dumps(fields | _body(message.body)).encode() + b"\n"
+    headers = {"headers": dict(message.headers)} if message.headers else {}
+    return json.dumps(fields | headers | _body(message.body)).encode() + b"\n"
 
 
 def _body(body: bytes) -> dict[str, str]:

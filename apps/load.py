@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from apps.client_context import job_address, job_tls, node_addresses, settings_of
+from apps.client_context import consumer_addresses, job_address, job_tls, node_addresses, settings_of
 from apps.node_client import add_address
 from penstock.client import Consumer, Producer
 from penstock.jobs import Jobs, JobsError, JobsSettings
@@ -122,7 +122,7 @@ def _pub(arguments: argparse.Namespace) -> int:
 
 def _sub(arguments: argparse.Namespace) -> int:
     context, result = arguments.used_context, Result()
-    nodes = [] if context.lookupd_http_address else node_addresses(arguments)
+    nodes = consumer_addresses(arguments)
     try:
         with Consumer(
             arguments.topic, arguments.channel, nodes, context.lookupd_http_address, 2000, settings_of(context)

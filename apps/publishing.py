@@ -7,7 +7,9 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from secrets import token_hex
 
 import httpx
 
@@ -15,12 +17,21 @@ from apps.client_context import job_address, job_tls, node_addresses, settings_o
 from apps.interrupts import Interrupts
 from apps.node_client import add_address, open_client, why_refused
 from apps.to_nsq import Pump, Splitter
-from penstock.client import Producer
+from penstock.client import Consumer, Producer
 from penstock.jobs import Jobs, JobsError, JobsSettings
 from penstock.protocol import is_valid_name
 from penstock.sansio.errors import ClientError
-from shared.terminal.commands import CommandError, Commands, ExitCode, WrongArguments, make_command, whole_number
+from shared.terminal.commands import (
+    CommandError,
+    Commands,
+    ExitCode,
+    WrongArguments,
+    make_command,
+    seconds,
+    whole_number,
+)
 from shared.terminal.context import add_setting
+from shared.terminal.output import body_line
 
 READ_SIZE = 262_144  # bytes
 MOST_RATE = 10_000_000  # messages a second
@@ -32,6 +43,7 @@ examples:
   penstock pub orders '{"id": 17}'
   tail -F access.log | penstock pub access --rate 100
   penstock pub orders --file order.json --header source=import --delay 60000
+  penstock pub prices 'EUR to USD' --reply-within 10s
 """
 PUT_DETAILS = """
 Without BODY and --file, each line of standard input is a job.
@@ -54,6 +66,13 @@ def add_commands(commands: Commands) -> None:
     pub.add_argument("--key", metavar="KEY", help="publish one message once, however often this is tried with the key")
     pub.add_argument(
         "--header", action="append", default=[], metavar="NAME=VALUE", help="header (may be given multiple times)"
+    )
+    pub.add_argument(
+        "--reply-within",
+        type=seconds,
+        default=0.0,
+        metavar="DURATION",
+        help="wait for an answer to one message, and print it; its header reply-to names the topic of the answer",
     )
     add_address(pub)
     put = make_command(commands, "put", _put, "put jobs into a tube of beanstalkd's clients", PUT_DETAILS)
@@ -113,6 +132,8 @@ def _report(arguments: argparse.Namespace, count: int, what: str) -> None:
 def _pub(arguments: argparse.Namespace) -> int:
     if not is_valid_name(arguments.topic):
         raise WrongArguments(f"{arguments.topic[:200]!r} is not a legal name of a topic")
+    if arguments.reply_within:
+        return _pub_and_wait(arguments)
     if arguments.key or arguments.header or arguments.delay:
         return _pub_over_http(arguments)
     given, context = _given(arguments), arguments.used_context
@@ -130,10 +151,7 @@ def _pub(arguments: argparse.Namespace) -> int:
 
 def _pub_over_http(arguments: argparse.Namespace) -> int:
     """Publish with what NSQ's protocol lacks: keys and headers; a request for each message."""
-    headers = message_headers(arguments.header)
-    given = {"defer": arguments.delay or None, "key": arguments.key}
-    query = {"topic": arguments.topic} | {name: value for name, value in given.items() if value}
-    count = 0
+    headers, query, count = message_headers(arguments.header), _query(arguments), 0
     with open_client(arguments) as client:
         for body in _records(arguments):
             if arguments.key and count:
@@ -142,6 +160,35 @@ def _pub_over_http(arguments: argparse.Namespace) -> int:
             count += 1
     _report(arguments, count, "published")
     return ExitCode.DONE
+
+
+def _pub_and_wait(arguments: argparse.Namespace) -> int:
+    """Publish one message, and print the first message that a consumer publishes to the topic in its header `reply-to`.
+
+    That topic is made for this answer, on all nodes, and is gone with the connections to it.
+    """
+    bodies = list(islice(_records(arguments), 2))
+    if len(bodies) != 1:
+        raise WrongArguments("--reply-within is for one message")
+    topic = f"reply-{token_hex(16)}#ephemeral"
+    headers = message_headers([*arguments.header, f"reply-to={topic}"])
+    nodes, settings = node_addresses(arguments), settings_of(arguments.used_context)
+    try:
+        with Consumer(topic, "reply#ephemeral", nodes, (), 1, settings) as consumer, open_client(arguments) as client:
+            _post(client, _query(arguments), headers, bodies[0], arguments.nsqd_http_address)
+            for answer in consumer.poll(arguments.reply_within):
+                sys.stdout.buffer.write(body_line(answer.body))
+                answer.finish()
+                consumer.flush()
+                return ExitCode.DONE
+    except (ClientError, ValueError) as error:
+        raise CommandError(str(error)) from None
+    raise CommandError(f"published, but no answer came within {arguments.reply_within:g} s")
+
+
+def _query(arguments: argparse.Namespace) -> dict[str, str | int]:
+    given = {"defer": arguments.delay or None, "key": arguments.key}
+    return {"topic": arguments.topic} | {name: value for name, value in given.items() if value}
 
 
 def message_headers(given: list[str]) -> dict[str, str]:
@@ -155,7 +202,9 @@ def message_headers(given: list[str]) -> dict[str, str]:
     return headers
 
 
-def _post(client: httpx.Client, query: dict[str, str], headers: dict[str, str], body: bytes, address: str) -> None:
+def _post(
+    client: httpx.Client, query: dict[str, str | int], headers: dict[str, str], body: bytes, address: str
+) -> None:
     try:
         answer = client.post("/pub", params=query, headers=headers, content=body)
     except (ValueError, UnicodeError) as error:  # of a header that HTTP cannot carry

@@ -71,6 +71,7 @@ LONG = (
     "processes/test_failover_rounds.py",
     "processes/test_cluster_disks.py",
     "admin/alarms/test_monitor_process.py",
+    "admin/test_incident_browser.py",
     "admin/test_live_process.py",
     "admin/nodes/test_cluster_process.py",
     "penstock/aio/test_consumer_process.py",

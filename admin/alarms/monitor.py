@@ -172,6 +172,11 @@ class Monitor:
             self._unhealthy[address] = str(failure)  # an answer that is not OK is an answer
         self.inventory.note_answer(address, self._clock())
 
+    @property
+    def silent(self) -> set[str]:
+        """The addresses of the nodes that did not answer the last request; a check does not wait for them again."""
+        return {one.address for one in self.inventory.all() if one.failing_since}
+
     async def dismiss(self, address: str) -> bool:
         """Forget a node that is down. Returns False if it is not."""
         if not self.inventory.dismiss(address, self._clock()):
@@ -187,8 +192,8 @@ class Monitor:
         """Check all nodes, and raise and end alarms."""
         began = time.monotonic()
         self.failures.clear()
-        live = self.inventory.asked(self._clock())
-        await asyncio.gather(*map(self._ask, live))
+        live, silent = self.inventory.asked(self._clock()), self.silent
+        await asyncio.gather(*(self._ask(one) for one in live if one.address not in silent))
         look = await self._snapshot(live)
         found = await self.with_publishers(self.checks.check(look))
         changes = self.book.update(found, look.at, partial(self.checks.current, look=look))

@@ -85,7 +85,8 @@ RULES: tuple[Rule, ...] = (
         "Nothing, unless the disk is known to lie about syncs.", "troubleshooting/corruption.md#a-torn-end"),
     Rule("cluster", Severity.CRITICAL, "Copies are missing",
         "A log is not served, a copy of it failed or lags, or fewer copies are possible than topics ask for.",
-        "Open the Cluster page: it names the nodes and what they wait for.", "troubleshooting/lost-node.md"),
+        "Open the Cluster page, or run penstock cluster status: it names the nodes and what they wait for.",
+        "troubleshooting/lost-node.md"),
     Rule("replies-given-up", Severity.WARNING, "Publishes without copies",
         "Publishes that ask for several copies failed, because no copy was made in time. Their messages may be delivered"
         " anyway.",

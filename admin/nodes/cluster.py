@@ -22,7 +22,11 @@ _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]+))?(?:
 
 
 class AllFailed(Exception):
-    """No node answered. The text is the original's."""
+    """No node answered. The text is the original's; `errors` has one for each node."""
+
+    def __init__(self, text: str, errors: Iterable[str] = ()) -> None:
+        super().__init__(text)
+        self.errors = list(errors) or [text]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +257,7 @@ def joined(host: str, port: int) -> str:
 
 def _check(gathered: Gathered[Any], kind: str) -> None:
     if not gathered.answers:
-        raise AllFailed(f"failed to query any {kind}: {'; '.join(gathered.errors)}")
+        raise AllFailed(f"failed to query any {kind}: {'; '.join(gathered.errors)}", gathered.errors)
 
 
 def _merged(

@@ -65,6 +65,10 @@ class FallbackUpstreams(Upstreams):
         at = self._oldest.get(address)
         return self._clock() - at if at is not None else 0.0
 
+    def note_failure(self, address: str) -> None:
+        """Note that another request to a node had no answer: the next ones do not wait for it."""
+        self._failing_since.setdefault(address, self._clock())
+
     def forget(self, address: str) -> None:
         """Forget that a node does not answer, because it was dismissed."""
         self._failing_since.pop(address, None)
@@ -89,8 +93,8 @@ class FallbackUpstreams(Upstreams):
             if not isinstance(failure, UpstreamError) or failure.status:
                 raise failure
         else:
-            failure = UpstreamError(f"{address}{path} has not answered yet")
-            self._failing_since.setdefault(address, self._clock())
+            failure = UpstreamError(f"http://{address}{path} has not answered yet")
+            self.note_failure(address)
         if last.answer is None or self._clock() - last.at > FORGOTTEN:
             raise failure
         self._oldest[address] = min(last.at, self._oldest.get(address, last.at))

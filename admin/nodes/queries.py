@@ -246,7 +246,7 @@ class Queries:
         except AllFailed as failed:
             if not penstock_nodes:
                 raise
-            return Stats([str(failed)])
+            return Stats(failed.errors)
 
     async def rows(self, names: list[str]) -> CachedAnswer[Rows]:
         """Return rows of these topics. For more than MOST_ROWS of them the result has no previous rows."""

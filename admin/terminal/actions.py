@@ -90,10 +90,8 @@ async def _sent(session: Session, action: str, topic: str, channel: str, argumen
     actor = Actor(_user(), "", "penstock", "")
     try:
         match action:
-            case "create" if not session.context.lookupd_http_address:
-                return await _created(session, topic, channel)
             case "create":
-                return await actions.create(topic, channel, actor)
+                return await _created(session, topic, channel)
             case "delete":
                 return await actions.delete(topic, channel, actor)
         more: dict[str, Any] = {"by": actor.user} if action == "pause" else {}
@@ -105,8 +103,8 @@ async def _sent(session: Session, action: str, topic: str, channel: str, argumen
 
 
 async def _created(session: Session, topic: str, channel: str) -> Outcome:
-    """Create a topic or a channel on all nodes, which without an nsqlookupd cannot learn of it later."""
-    addresses = [one.address for one in await session.producers()]
+    """Create a topic or a channel at each nsqlookupd and on all nodes, so that it can be configured at once."""
+    addresses = [*session.cluster.lookupds, *(one.address for one in await session.producers())]
     outcome = await session.cluster.send(addresses, "/topic/create", {"topic": topic})
     if channel:
         outcome = await session.cluster.send(addresses, "/channel/create", {"topic": topic, "channel": channel})

@@ -14,7 +14,7 @@ from typing import Any
 from admin.alarms.book import AlarmBook
 from admin.alarms.checks import Checks
 from admin.alarms.monitor import Monitor
-from admin.alarms.rules import BY_NAME, Severity, Thresholds
+from admin.alarms.rules import BY_NAME, RULES, Severity, Thresholds
 from admin.alarms.state_store import StateStore
 from admin.alarms.subject import Subject
 from admin.nodes.cluster import AllFailed
@@ -43,6 +43,7 @@ WINDOWED = (
 )  # rules with a window
 HOURS = ("disk-days", "backlog-growing-slowly")  # rules that compare hours
 SUMS = ("topics", "channels", "clients", "depth", "in_flight", "deferred", "buried", "messages")
+PLACES = {rule.name: place for place, rule in enumerate(RULES)}
 _STYLES = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: ""}
 
 
@@ -56,13 +57,15 @@ class Status(IntEnum):
 
 WORDS = {Status.WHOLE: "whole", Status.DEGRADED: "degraded", Status.AT_RISK: "at risk"}
 CHECKED = {Status.WHOLE: "OK", Status.DEGRADED: "WARNING", Status.AT_RISK: "CRITICAL"}  # as monitoring plugins have it
+_NODE_STYLES = {"up": "", "degraded": "yellow"}
 _COLORS = {Status.WHOLE: "green", Status.DEGRADED: "yellow", Status.AT_RISK: "red"}
 CODES = """
 Exit code: 0 if all is well, 1 if there is a warning, 2 if there is a critical alarm or messages are at risk, 3 if no node
 answers.
 """
 NODES = (
-    Column("node"), Column("state", style=lambda row: "" if row["state"] == "up" else "red"), Column("version"),
+    Column("node"), Column("state", style=lambda row: _NODE_STYLES.get(row["state"], "red")),
+    Column("cluster_node", "ID", is_number=True), Column("version"),
     *numbers("topics", "depth", "in_flight"), Column("disk_free", is_number=True), Column("sync_p99", is_number=True),
     Column("host"), Column("remark"),
 )  # fmt: skip
@@ -114,6 +117,8 @@ async def snapshot(session: Session, over: int = 0) -> tuple[Snapshot, list[Subj
             print(f"checking again in {seconds:g} s", file=sys.stderr)
         await asyncio.sleep(seconds)
         await monitor.ping(asks_names=False)
+        for silent in monitor.silent:  # the requests that follow do not wait for it
+            session.queries.fallback.note_failure(silent)
         await monitor.check()
     look = monitor.last
     session.note(monitor.failures.values())
@@ -121,7 +126,7 @@ async def snapshot(session: Session, over: int = 0) -> tuple[Snapshot, list[Subj
     gone = {address: one.record.reason for address, one in look.nodes.items() if one.state.is_gone}
     session.note(why or f"http://{address} gives no answer" for address, why in gone.items())
     found = await monitor.with_publishers(checks.check(look))
-    return look, sorted(found, key=lambda one: (one.severity, one.rule, -one.value, one.key))
+    return look, sorted(found, key=lambda one: (one.severity, PLACES[one.rule], -one.value, one.key))
 
 
 def _down(look: Snapshot, node: NodeFacts) -> NodeFacts:
@@ -175,24 +180,27 @@ def _status_of(severity: Severity) -> Status:
 
 
 async def _nodes(session: Session, arguments: argparse.Namespace) -> int:
-    look, _ = await snapshot(session)
-    rows = [_node(look, address, one) for address, one in sorted(look.nodes.items())]
+    look, alarms = await snapshot(session)
+    urgent = {one.node: one.words for one in reversed(alarms) if one.severity < Severity.INFO}  # the worst of each node
+    rows = [_node(look, address, one, urgent.get(address, "")) for address, one in sorted(look.nodes.items())]
     if not arguments.json:
         rows = [row | {"disk_free": _free(row), "sync_p99": _ms(row["sync_p99_ms"])} for row in rows]
     print_rows(rows, NODES, as_json=arguments.json)
     return ExitCode.DONE
 
 
-def _node(look: Snapshot, address: str, one: NodeFacts) -> dict[str, Any]:
+def _node(look: Snapshot, address: str, one: NodeFacts, alarm: str) -> dict[str, Any]:
+    """Return a row. `alarm`: the problem of the worst alarm about the node, or ""."""
     producer, figures = one.record.producer, one.record.figures
     member = look.member(address)
     return {
-        "node": address, "host": producer.hostname, "state": one.state.value, "version": producer.version,
+        "node": address, "host": producer.hostname, "version": producer.version,
+        "state": "degraded" if alarm and one.state is NodeState.UP else one.state.value,
         "topics": figures.get("topics", len(producer.topics)), "depth": figures.get("depth"),
         "in_flight": figures.get("in_flight"), "buried": figures.get("buried"),
         "disk_free": one.disk_free if one.disk_total else None, "disk_total": one.disk_total or None,
         "sync_p99_ms": one.sync_p99_ms, "cluster_node": member[1].node if member is not None else None,
-        "remark": _remark(one),
+        "remark": _remark(one) or alarm,
     }  # fmt: skip
 
 
@@ -236,9 +244,10 @@ async def _status(session: Session, arguments: argparse.Namespace) -> int:
 
 
 async def _sums(session: Session) -> dict[str, int]:
-    """Return the sums over all topics of the nodes that answer."""
-    found = session.take((await session.queries.overview(())).now)
-    return {name: found.totals.get(name, len(found.names)) for name in SUMS}
+    """Return the sums over all topics of the nodes that answer. A channel counts once, on however many nodes it is."""
+    found = session.take((await session.queries.overview(("channels",))).now)
+    totals = found.totals | {"topics": len(found.names), "channels": sum(found.columns["channels"].values())}
+    return {name: totals[name] for name in SUMS}
 
 
 def _state(look: Snapshot, alarms: list[Subject], *, is_partial: bool) -> Status:

@@ -28,6 +28,9 @@ from shared.values import SECOND
 COUNTS = ("channels", "clients", "depth", "in_flight", "deferred", "buried", "messages")
 PAGE, MOST_TUBES = 1000, 100_000  # tubes in one answer, and of a node
 MOST_LISTED = 1_000_000
+SINCE = """
+Messages, requeued and timed out are counted since the start of each node: they begin at 0 with it.
+"""
 PAUSES = ("in", "out", "all", "none")  # of a queue: PAUSE of Disque's clients
 _TUBES = ("ready", "reserved", "delayed", "buried", "waiting", "using", "watching")
 _CLIENT = ("topic", "channel", "client_id", "hostname", "remote_address", "user_agent")
@@ -84,11 +87,13 @@ def add_commands(commands: Commands) -> None:
         "list topics with their counts",
         "topics\ntopics orders --sort depth -n 10\ntopics --json",
     )
+    topics.epilog = f"{topics.epilog}{SINCE}"
     topics.add_argument("pattern", nargs="?", default="", metavar="TEXT", help="only topics whose names contain it")
     _add_order(topics, TOPICS)
     channels = add_command(
         commands, "channels", _channels, "list channels with their counts", "channels\nchannels orders"
     )
+    channels.epilog = f"{channels.epilog}{SINCE}"
     channels.add_argument(
         "topic", nargs="?", type=name_of, default="", metavar="TOPIC", help="only channels of this topic"
     )

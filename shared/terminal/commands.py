@@ -77,6 +77,21 @@ class Parser(argparse.ArgumentParser):
         """Print one line, and exit with 2."""
         self.exit(2, f"{self.prog}: {escape(message)}: see {self.prog} --help\n")
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse also optional arguments without a name that follow flags, which argparse does not recognize there."""
+        found, left = super().parse_known_args(args, namespace)
+        if any(one.startswith("-") for one in left):
+            return found, left
+        for action in self._get_positional_actions() if left else ():
+            given = getattr(found, action.dest, None)
+            if action.nargs == "*":
+                setattr(found, action.dest, [*(given or ()), *self._get_values(action, left)])
+                left = []
+            elif action.nargs == "?" and given == action.default and left:
+                setattr(found, action.dest, self._get_values(action, left[:1]))
+                left = left[1:]
+        return found, left
+
     def print_help(self, file: Any = None) -> None:
         """Print the help. A pipe that has closed, as after `| head`, is no error."""
         try:

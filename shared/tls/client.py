@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable
 
@@ -68,7 +69,17 @@ def why_failed(error: BaseException, level_flag: str = "") -> str:
     found: BaseException | None = error
     while found is not None and (not isinstance(found, ssl.SSLError) or isinstance(found, _NO_FAILURE)):
         found = found.__cause__ or found.__context__
-    return f"TLS: {describe_failure(found, level_flag)}" if found is not None else str(error) or type(error).__name__
+    return f"TLS: {describe_failure(found, level_flag)}" if found is not None else _reason(error)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the error of the system that caused another one, such as connection refused, or else the text of that one."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and not isinstance(found, ssl.SSLError) and (found.errno or 0) > 0:
+            return os.strerror(found.errno or 0).lower()
+        found = found.exceptions[0] if isinstance(found, BaseExceptionGroup) else found.__cause__ or found.__context__
+    return str(error) or type(error).__name__
 
 
 def advised(reason: str, authority: str, certificate: str) -> str:

@@ -5,12 +5,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
 
 from apps.load import Result, lines_of
 from apps.penstock import main
+from penstock.client import Consumer, Producer
 from tests.cases import each
 from tests.daemons import Daemon, Tool, eventually, nsqd, our_command, post
 
@@ -79,6 +81,25 @@ def test_a_file_with_headers_a_key_and_a_delay(user: User, tmp_path: object) -> 
     assert [json.loads(line)["body_base64"] for line in out.splitlines()] == ["/wo="]
     _, why = user("pub", topic, "a", "b", "--key", "L", code=2)
     assert "--key is for one message" in why
+
+
+def test_an_answer_to_a_message(user: User) -> None:
+    def answer() -> None:
+        with Consumer("ask", "c", [user.node.tcp]) as consumer, Producer([user.node.tcp]) as producer:
+            (question,) = consumer.poll(60)
+            producer.publish(question.headers["reply-to"], b"not " + question.body)
+            question.finish()
+            consumer.flush()
+
+    channel(user, "ask")
+    with ThreadPoolExecutor(1) as other:
+        answered = other.submit(answer)
+        assert user("pub", "ask", "yes", "--reply-within", "60s") == ("not yes\n", "")
+        answered.result()
+    assert "no answer came within 0.01 s" in user("pub", "ask", "lost", "--reply-within", "10ms", code=1)[1]
+    assert "is for one message" in user("pub", "ask", "a", "b", "--reply-within", "1s", code=2)[1]
+    (found,) = user("sub", "ask", "c", "-n", "1", "--json")[0].splitlines()
+    assert json.loads(found)["headers"]["reply-to"].endswith("#ephemeral")
 
 
 def test_jobs(user: User) -> None:

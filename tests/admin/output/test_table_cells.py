@@ -55,7 +55,9 @@ def tables_in(page: str) -> list[tuple[list[str], list[list[str]]]]:
     found = []
     for table in re.findall(r"<table.*?</table>", page, re.DOTALL):
         head, _, body = table.partition("</thead>")
-        heads = [re.sub("<[^>]*>", "", one) for one in re.findall(r"<th\b.*?</th>", head, re.DOTALL)]
+        cells = re.findall(r"<th\b.*?</th>", head, re.DOTALL)
+        assert not any("Published<" in one and "Since the start of each node" not in one for one in cells), cells
+        heads = [re.sub("<[^>]*>", "", one) for one in cells]
         rows = [re.findall(r"<t[dh]\b[^>]*>", row) for row in re.findall(r"<tr.*?</tr>", body, re.DOTALL)]
         found.append((heads, [[_label(cell) for cell in row] for row in rows if "colspan" not in row[0]]))
     return found

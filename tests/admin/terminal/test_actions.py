@@ -46,7 +46,9 @@ def test_a_pause_on_all_nodes(filled: list[LocalNode], terminal: Terminal) -> No
     assert terminal("pause", "t", "--dry-run")[2] == "would pause topic t on 2 nodes\n"
 
 
-def test_create_without_an_nsqlookupd(nodes: list[LocalNode], terminal: Terminal) -> None:
+def test_create_on_all_nodes(nodes: list[LocalNode], terminal: Terminal) -> None:
+    assert terminal("create", "early/worker")[:2] == (0, "channel early/worker: create done by 3 daemons\n")
+    assert terminal("config", "early", "retention=24h")[0] == 0
     assert terminal("create", "new/worker", *DIRECT)[:2] == (0, "channel new/worker: create done by 2 daemons\n")
     assert [row["channel"] for row in terminal.rows("channels", "new", *DIRECT)] == ["worker"]
 

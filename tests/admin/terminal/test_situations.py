@@ -114,7 +114,8 @@ def test_a_client_publishes_to_a_topic_that_no_channel_takes(nodes: list[LocalNo
 def test_nsqlookupd_was_restarted(nodes: list[LocalNode], terminal: Terminal) -> None:
     terminal.network.hidden.add(SECOND)  # it has not registered again yet
     [row] = [line for line in terminal("nodes", *EXPECTING)[1].splitlines() if line.startswith(SECOND)]
-    assert row.split()[1] == "up"
+    assert row.split()[1] == "degraded"
+    assert row.endswith("registered with 0 of 1 nsqlookupds that answer")
     terminal.network.hidden.clear()
     _, out, error = terminal("alarms", *EXPECTING)
     assert ("lookupd-down" in out, "node-unregistered" in out, error) == (False, False, "")

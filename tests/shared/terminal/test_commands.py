@@ -21,6 +21,28 @@ from shared.terminal.confirm import is_confirmed
 from tests.cases import each
 
 
+@each("line, expected", [
+    ("pub t --json a b", ("t", ["a", "b"])), ("pub t a --json b", ("t", ["a", "b"])), ("pub --json t", ("t", [])),
+    ("list --json x", ("x", 1)), ("list x --json 3", ("x", 3)), ("list --json x 3", ("x", 3)),
+])  # fmt: skip
+def test_arguments_may_follow_flags(line: str, expected: tuple[object, ...]) -> None:
+    parser = Parser(prog="penstock")
+    commands = parser.add_subparsers()
+    pub, listing = commands.add_parser("pub"), commands.add_parser("list")
+    pub.add_argument("topic")
+    pub.add_argument("bodies", nargs="*", default=[])
+    listing.add_argument("text", nargs="?", default="")
+    listing.add_argument("count", nargs="?", type=int, default=1)
+    for command in (pub, listing):
+        command.add_argument("--json", action="store_true")
+    found = vars(parser.parse_args(line.split()))
+    assert found.pop("json") is True
+    assert tuple(found.values()) == expected
+    for wrong in (f"{line} --bad", "list --json x 3 y"):
+        with pytest.raises(SystemExit):
+            parser.parse_args(wrong.split())
+
+
 def raising(error: BaseException) -> Callable[[], int]:
     def main() -> int:
         raise error

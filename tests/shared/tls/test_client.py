@@ -1,10 +1,12 @@
 """A daemon as a client: files that are read again, and what the failures of a connection ask an operator to do."""
 
+import errno
 import ssl
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import httpx
 import pytest
 
 from shared.tls.client import ClientCertificates, advised, load_client, why_failed
@@ -61,6 +63,11 @@ def test_a_reason_that_ends_with_a_stop_and_what_tls_said_among_the_causes() -> 
     assert why_failed(chained(OSError(), ValueError("odd"), refused)) == "TLS: tlsv13 alert certificate required"
     assert why_failed(chained(OSError("reset"), ssl.SSLWantReadError(2, "did not complete"))) == "reset"
     assert why_failed(ValueError()) == "ValueError"
+    system = OSError(errno.ECONNREFUSED, "[Errno 111]")
+    for cause in (system, ExceptionGroup("all addresses", [system, OSError()])):
+        hidden = OSError("All connection attempts failed")
+        hidden.__cause__ = cause
+        assert why_failed(chained(httpx.ConnectError(str(hidden)), hidden)) == "connection refused"
 
 
 def chained(*errors: Exception) -> Exception:
