@@ -7,7 +7,7 @@ has rounds: first anything happens, then all is repaired, and soon every node mu
 * no message id was used twice;
 * each replica is the log of its leader, cut where the replica ends: the same bytes, and the same state after a replay;
 * nothing waits that cannot come, and nothing piles up;
-* what departures.py, governed.py, wide.py, jobs.py, job_books.py and bounds.py say.
+* what departures.py, governed.py, planned.py, wide.py, jobs.py, job_books.py and bounds.py say.
 
 Before the next round all that is left counts as acknowledged with all copies.
 
@@ -32,6 +32,7 @@ from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.manifest import Manifest
 from nsqd.cluster.replication.replica import Replica
 from nsqd.core.message import ids
+from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log import cache
 from tests.nsqd.cluster.replication.archive import Archive
@@ -49,6 +50,7 @@ from tests.simulation.jobs import Jobs
 from tests.simulation.lookup import Lookups
 from tests.simulation.machine import CAPACITY, Machine
 from tests.simulation.operators import Operators
+from tests.simulation.planned import Planned
 from tests.simulation.trouble import Trouble
 from tests.simulation.wide import JOBS, Wide
 
@@ -76,6 +78,7 @@ class ClusterRun:
     rounds = ROUNDS
     healed_within = HEALED_WITHIN
     lateness = 0.2  # how often a node that runs does nothing in a step
+    plans = 0.25  # share of the runs with schedules and batches
 
     def __init__(self, seed: int, nodes: int | None = None, has_jobs: bool | None = None) -> None:
         """`nodes`: how many there are; `has_jobs`: whether there are clients of Disque. None: the seed chooses."""
@@ -108,6 +111,7 @@ class ClusterRun:
         self.cuts_until = 0
         self.trouble, self.operators = Trouble(self), Operators(self, seed)
         self.wide = Wide(self, Random(f"wide {seed}"))
+        self.planned = Planned(self, Random(f"planned {seed}"))
         self.jobs = Jobs(self, Random(f"jobs {seed}"), has_jobs)
         if self.jobs.is_on:  # as in every cluster
             self.sizes.limits = replace(self.sizes.limits, whole_job_ids=True)
@@ -158,7 +162,8 @@ class ClusterRun:
         is_led = epoch.node == machine.number or (log_id, epoch) in self.led_by
         assert is_led, f"{machine.name} is fenced by node {epoch.node}, which has not promoted the log"
 
-    def won(self, log_id: bytes, elections: Elections, node: ClusterNode) -> None:
+    def won(self, log_id: bytes, elections: Elections, node: ClusterNode, is_clean: bool) -> None:
+        self.planned.is_lossy |= not is_clean
         self.lookups.judge_claim(node, elections)
         connected = frozenset(self.names[one] for one in (*node.cluster.links, node.number))
         self.jobs.books.failovers.append((log_id, self.now, self.names[node.number], connected))
@@ -243,6 +248,7 @@ class ClusterRun:
         node.step_threads()
         busy = not (self.is_healing or self.are_clients_quiet) and random.random() < 0.6
         commands = [*self._commands(machine, node), *self.operators.commands(machine, node)] if busy else []
+        self.planned.step(node)
         node.turn(*commands)
         if machine.slow and not machine.is_sluggish and node.syncer.job is not None and random.random() < 0.5:
             machine.still_until = self.now + machine.slow
@@ -281,6 +287,8 @@ class ClusterRun:
                 chosen.append(lambda: self._consume(node))
         if self.wide.is_on:
             chosen += [lambda: self.wide.act(machine, node)] * random.choice((0, 1, 1, 3))
+        if self.planned.is_on:
+            chosen.append(lambda: self.planned.act(machine, node))
         if self.jobs.is_on:
             chosen += [lambda: self.jobs.act(machine, node)] * random.choice((1, 2, 4))
         return chosen
@@ -289,7 +297,9 @@ class ClusterRun:
         random = self.random
         return self.publish(machine, node, random.choice(list(self.configs)), random.choice((1, 1, 2, 2, 3)))
 
-    def publish(self, machine: Machine, node: ClusterNode, name: str, n: int) -> Reply | None:
+    def publish(
+        self, machine: Machine, node: ClusterNode, name: str, n: int, attributes: Attributes = NONE
+    ) -> Reply | None:
         """Publish one message, which asks for `n` copies. Returns what waits for the answer; None: it is refused."""
         random = self.random
         topic = node.broker.topics[name]
@@ -303,7 +313,7 @@ class ClusterRun:
         body = publish.body
         if name == JOBS:
             topic.intake.put([body], self.wide.options(node.clock.now))
-        elif attributes := self.governed.attributes(publish):
+        elif attributes := attributes or self.governed.attributes(publish):
             topic.publish_with([body], attributes)
         elif random.random() < 0.1:
             topic.intake.publish_deferred(body, node.clock.now + random.choice((50, 2000)) * MS)
@@ -440,7 +450,7 @@ class ClusterRun:
             self.note(f"{machine.name} stopped until {machine.still_until}")
         elif deed == "restart" and machine.runs:
             self.restart(machine)
-        elif deed == "clock":
+        elif deed == "clock" and not self.planned.is_on:
             machine.clock.wall = self.now + random.choice((0, -1, 1, 24)) * 3600 * SECOND
         elif deed == "slow":
             machine.slow = 0 if machine.slow else 500 * MS
@@ -547,16 +557,22 @@ class ClusterRun:
         for machine in self.members:
             self._repair(machine)
         self.send_clients_away()
+        self._become_whole()
+        if self.planned.is_on:
+            self.planned.judge()
+            self._become_whole()
+        self._judge_copies()
+        self.departures.judge()
+        self.wide.judge_configs([machine.node for machine in self.members if machine.node is not None])
+        self.is_healing = False
+
+    def _become_whole(self) -> None:
         deadline = self.now + self.healed_within
         while not self.is_whole():
             longest = max(one.node.source.end if one.node is not None else 0 for one in self.members)
             assert self.now < deadline + longest * COPIED_WITHIN, f"not in sync: {self.state()}"
             self._order_promotions()
             self.step(250 * MS)
-        self._judge_copies()
-        self.departures.judge()
-        self.wide.judge_configs([machine.node for machine in self.members if machine.node is not None])
-        self.is_healing = False
 
     def _order_promotions(self) -> None:
         if self.takes_over:
@@ -770,6 +786,8 @@ class ClusterRun:
 
         def subscribe() -> None:
             self.governed.relax(node, True)
+            for name in self.planned.topics:
+                node.broker.topics[name].empty()
             consumers.extend(node.subscribe(name, 1 << 20) for name in self.channel_topics())
 
         node.turn(subscribe)

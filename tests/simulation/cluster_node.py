@@ -43,6 +43,8 @@ from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.opening import Extend, Simulated
 from nsqd.storage.log.space import reserve_of
+from nsqd.tasks.batch_task import BatchTask
+from nsqd.tasks.schedule_task import ScheduleTask
 from shared.topic_config import Durability, TopicConfig
 from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.core.client import Client
@@ -254,6 +256,9 @@ class ClusterNode(SimNode):
         self.consumers: list[Consumer] = []
         self.jobs: JobClient | None = None  # in a wide run
         self.jobs_part: JobNode | None = None  # in a run with clients of Disque
+        self.tasks: tuple[ScheduleTask, BatchTask] | None = None  # in a run with schedules and batches
+        self.tasks_due = 0  # true ns
+        self.sent: list[Reply] = []  # replies to tasks about what the next turn publishes
         self.flush: Callable[[], None] = lambda: None  # lets the network take what the links have
         super().__init__(
             disk, sizes.durability, clock, random, sizes.limits, sizes.segment, sizes.budget, *sizes.tail,
@@ -339,7 +344,7 @@ class ClusterNode(SimNode):
                 self.fence = log_id, epoch
 
         part = Part()
-        part.won = lambda log_id, number, is_clean: self.machine.run.won(log_id, self.elections, self)
+        part.won = lambda log_id, number, is_clean: self.machine.run.won(log_id, self.elections, self, is_clean)
         part.fenced = fenced
         return part
 
@@ -419,7 +424,8 @@ class ClusterNode(SimNode):
         broker.serve()
         broker.tick()
         broker.serve()
-        replies += [reply for one in self.consumers if (reply := one.take_reply()) is not None]
+        replies += [reply for one in self.consumers if (reply := one.take_reply()) is not None] + self.sent
+        self.sent = []
         try:
             promises = broker.commit()
         except PowerCut:
@@ -433,6 +439,12 @@ class ClusterNode(SimNode):
         if part is not None:
             part.send_out()
         broker.fetch_changes()
+
+    def when_sent(
+        self, marks: tuple[Mark, ...], then: Callable[[], None], refused: Callable[[], None] = lambda: None
+    ) -> None:
+        """Call `then` when the marks have reached what the next turn publishes, or `refused`."""
+        self.sent.append(Reply(marks, then, refused))
 
     def release(self) -> None:
         waiting, self.replies = self.replies, []
@@ -451,7 +463,8 @@ class ClusterNode(SimNode):
     def make_topics(self) -> None:
         """Create the topics, with their channel. Their numbers differ from node to node."""
         wide, jobs = self.machine.run.wide, self.machine.run.jobs
-        configs = self.machine.run.configs | wide.topics | jobs.topics
+        planned = self.machine.run.planned
+        configs = self.machine.run.configs | wide.topics | jobs.topics | planned.topics
         names = list(configs)
         Random(self.number).shuffle(names)
         for name in names:
@@ -460,9 +473,10 @@ class ClusterNode(SimNode):
             topic = self.broker.topic(name)
             if is_new and topic.config != config:
                 topic.configure(config)
-            if name != JOBS and name not in jobs.topics:
+            if name != JOBS and name not in jobs.topics and name not in planned.topics:
                 topic.channel(CHANNEL)
         wide.prepare(self)
+        planned.prepare(self)
         jobs.prepare(self)
 
     def may_publish(self, topic: Topic, n: int) -> tuple[Mark, ...] | None:

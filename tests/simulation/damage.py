@@ -36,6 +36,7 @@ WAIT = 100 * SECOND  # for which a node that is damaged waits for others: longer
 
 class DamagedRun(ClusterRun):
     rounds = 1
+    plans = 0.0  # their records become corrupt, too
     # a node waits for the leader of its log, and then another one, which has a replica that may lack messages
     healed_within = HEALED_WITHIN + 2 * WAIT
 

@@ -39,6 +39,7 @@ class Flip:
 class Flipping(ClusterRun):
     """What runs in which bits flip have in common."""
 
+    plans = 0.0  # their records are hit, too
     healed_within = 2 * HEALED_WITHIN  # a node may wait for others for WAIT, more than once
 
     def prepare(self, seed: int) -> None:

@@ -17,6 +17,8 @@ LONG = 1000 * SECOND  # longer than any history
 class History(ClusterRun):
     """A cluster in which nothing happens but what a test says."""
 
+    plans = 0.0
+
     def __init__(self, seed: int, quorum: Quorum, nodes: int = 3, replicas: int = 2) -> None:
         super().__init__(seed, nodes, has_jobs=False)
         self.seed = seed

@@ -11,6 +11,7 @@ In all runs every publish is answered in time, and what waits for the slow node 
 from random import Random
 
 from nsqd.cluster.replication import leader as leader_side
+from nsqd.core.message.attributes import NONE, Attributes
 from tests.nsqd.core.node import MS, SECOND
 from tests.simulation.cluster import ClusterRun
 from tests.simulation.cluster_node import ClusterNode, Reply
@@ -85,9 +86,11 @@ class SlowRun(ClusterRun):
         if self.is_calm:
             assert not self.books.counts["failovers"], "a slow node lost its log"
 
-    def publish(self, machine: Machine, node: ClusterNode, name: str, n: int) -> Reply | None:
+    def publish(
+        self, machine: Machine, node: ClusterNode, name: str, n: int, attributes: Attributes = NONE
+    ) -> Reply | None:
         n = max(n, node.broker.topics[name].config.replicate or 1)
-        reply = super().publish(machine, node, name, n)
+        reply = super().publish(machine, node, name, n, attributes)
         slow = self._slow
         is_fast = self.is_calm and machine is not slow and n == 2 and self._copies() > 2
         if not is_fast or self.is_healing:
