@@ -136,7 +136,7 @@ def test_a_leader_that_stood_still_gives_its_log_up_and_serves_another_one_in_th
 
 def test_the_status_of_a_cluster_follows_a_node_that_dies_and_returns(node: NodeMaker) -> None:
     def cluster(command: str, *words: str) -> tuple[int, str, str]:
-        done = run("penstock", "cluster", command, "--nsqd-http-address", nodes[0].http, *words, timeout=90)
+        done = run("penstock", "cluster", command, "--nsqd-http-address", nodes[0].http, *words, timeout=PATIENCE)
         return done.returncode, done.stdout, done.stderr
 
     with ExitStack() as stack:
@@ -153,7 +153,7 @@ def test_the_status_of_a_cluster_follows_a_node_that_dies_and_returns(node: Node
         assert "- node 0 refuses publishes to 1 topic for want of copies: all" in text
         assert "it is not whole after 1 s" in cluster("wait", "--for", "whole", "--timeout", "1s")[2]
         again(stack, node, 2, nodes[2], nodes[0], **MAJORITY)
-        code, text, error = cluster("wait", "--timeout", "60s")
+        code, text, error = cluster("wait", "--timeout", "200s")
         assert code == 0, error + text
         found = json.loads(cluster("status", "--json")[1])
         assert (found["level"], found["safe_to_lose_another_node"], len(found["nodes"])) == ("whole", True, 3)

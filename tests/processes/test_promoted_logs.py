@@ -14,7 +14,17 @@ from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, post, publ
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster import nodes_of
 from tests.processes.test_cluster_chaos import again, create
-from tests.processes.test_failover import NodeMaker, cluster_of, figures, log_of, new_leader, numbered, received, taken
+from tests.processes.test_failover import (
+    PATIENCE,
+    NodeMaker,
+    cluster_of,
+    figures,
+    log_of,
+    new_leader,
+    numbered,
+    received,
+    taken,
+)
 
 pytestmark = pytest.mark.process
 
@@ -101,10 +111,10 @@ def test_a_node_that_leaves_hands_its_log_over_and_may_come_back_with_another_on
         publish(first, "two", *numbered(0, 20))
         post(first, "/schedule", b"x", topic="ticks", name="n", every="1s")
         finished = received(first, "two", 5)
-        leaving = run("penstock", "leave", "--nsqd-http-address", first.http, timeout=90)
+        leaving = run("penstock", "leave", "--nsqd-http-address", first.http, timeout=PATIENCE)
         assert (leaving.returncode, leaving.stderr) == (0, "")
         assert leaving.stdout.splitlines()[-1] == "the node has left the cluster"
-        assert first.process.wait(30) == 0, first.stderr
+        assert first.wait() == 0, first.stderr
         leader = new_leader(log_id, *others)
         assert all(nodes_of(daemon)[0]["standing"] == "left" for daemon in others)
         with Conversation(leader, b"  V2SUB two c\nRDY 5\n") as consumer:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from time import sleep
 
 import httpx
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.process
 INLINE = re.compile(r"<style[ >]|<script(?![^>]* src=)[^>]*>|<[a-z]+ [^>]*\b(?:style|on[a-z]+)=[\"'][^>]*>")
 PUBLISH = "summary:has-text('Publish a test')"
 ELEMENTS = "document.querySelectorAll(':not(.banner, .banner *)').length"  # a slow machine has banners about that
+NUMBERS = count()
 SOME_PAGES = ("topic", "messages")  # with charts, tables and lists, and forms of most kinds
 
 
@@ -32,6 +34,12 @@ def chrome(chrome: Browser) -> Browser:
 def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with a_full_cluster(tmp_path_factory.mktemp("full")) as found:
         yield found
+
+
+@pytest.fixture
+def fresh() -> str:
+    """Return the name of a topic that is not there yet."""
+    return f"fresh{next(NUMBERS)}"
 
 
 @dataclass
@@ -108,19 +116,19 @@ def test_a_refused_form_keeps_what_was_typed_and_has_the_focus(tab: Tab, full: C
         )
 
 
-def test_a_page_is_updated_without_a_reload_and_grows_no_elements(tab: Tab, full: Cluster) -> None:
-    full.channel("live", "c")
-    httpx.post(f"http://{full.nodes[0].http}/channel/pause?topic=live&channel=c&by=ann").raise_for_status()
-    tab.open("/topics/live")
-    tab.page.wait_for_selector("text=live/c by ann")
+def test_a_page_is_updated_without_a_reload_and_grows_no_elements(tab: Tab, full: Cluster, fresh: str) -> None:
+    full.channel(fresh, "c")
+    httpx.post(f"http://{full.nodes[0].http}/channel/pause?topic={fresh}&channel=c&by=ann").raise_for_status()
+    tab.open(f"/topics/{fresh}")
+    tab.page.wait_for_selector(f"text={fresh}/c by ann")
     tab.page.evaluate("window.marked = true")
     for number in range(1, 5):
-        full.publish("live", "x")
+        full.publish(fresh, "x")
         tab.page.wait_for_selector(f"#live tfoot td[data-label=Published]:text-is('{number}')", timeout=30_000)
     assert tab.page.evaluate("window.marked") is True
-    assert "live/c by ann" in tab.text(), "what stands above the live part stays there"
+    assert f"{fresh}/c by ann" in tab.text(), "what stands above the live part stays there"
     updated = tab.page.evaluate(ELEMENTS)
-    tab.open("/topics/live")  # a chart or an alarm may have begun meanwhile: it comes here, too
+    tab.open(f"/topics/{fresh}")  # a chart or an alarm may have begun meanwhile: it comes here, too
     tab.page.wait_for_function(f"() => {ELEMENTS} >= {updated} - 2", timeout=30_000)
 
 
@@ -130,16 +138,16 @@ def test_a_page_lives_though_the_second_script_comes_late(tab: Tab, full: Cluste
     tab.page.wait_for_selector("#live[data-htmx-powered]", state="attached")  # without it, SSE is ignored
 
 
-def test_a_page_that_was_not_there_loads_itself_when_it_is(tab: Tab, full: Cluster) -> None:
-    tab.open("/topics/newborn")
+def test_a_page_that_was_not_there_loads_itself_when_it_is(tab: Tab, full: Cluster, fresh: str) -> None:
+    tab.open(f"/topics/{fresh}")
     assert "Request failed" in tab.text()
-    full.channel("newborn", "c")
-    tab.page.wait_for_selector("h1:text('Topic newborn')")
+    full.channel(fresh, "c")
+    tab.page.wait_for_selector(f"h1:text('Topic {fresh}')")
 
 
-def test_by_keyboard_alone(tab: Tab, full: Cluster) -> None:
-    full.channel("keys", "c")
-    tab.open("/topics/keys")
+def test_by_keyboard_alone(tab: Tab, full: Cluster, fresh: str) -> None:
+    full.channel(fresh, "c")
+    tab.open(f"/topics/{fresh}")
     for _ in range(60):
         tab.page.keyboard.press("Tab")
         here = tab.page.evaluate("document.activeElement.innerText")
@@ -149,4 +157,4 @@ def test_by_keyboard_alone(tab: Tab, full: Cluster) -> None:
             break
     tab.page.keyboard.press("Enter")
     tab.page.wait_for_selector("text=Paused:")
-    assert httpx.get(f"{full.url}/api/topics/keys").json()["paused"] is True
+    assert httpx.get(f"{full.url}/api/topics/{fresh}").json()["paused"] is True

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.processes.task_workers import job_counts
 from tests.processes.test_jobs_client import beanstalk_node
 
 pytestmark = pytest.mark.process
+NUMBERS = count()
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +34,10 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def backend(node: Daemon, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[PenstockBackend]:
+def backend(node: Daemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[PenstockBackend]:
     """The default backend, at the node, with tubes of its own."""
     params = site.settings.TASKS["default"]
-    options = params["OPTIONS"] | {"ADDRESS": node.addresses["BEANSTALK"], "PREFIX": f"{request.node.name}."}
+    options = params["OPTIONS"] | {"ADDRESS": node.addresses["BEANSTALK"], "PREFIX": f"test{next(NUMBERS)}."}
     backend = PenstockBackend("default", params | {"OPTIONS": options})
     monkeypatch.setattr(task_backends._connections, "default", backend, raising=False)
     site.DONE.clear()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from threading import Event
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.processes.task_workers import job_counts
 from tests.processes.test_jobs_client import beanstalk_node
 
 pytestmark = pytest.mark.process
+NUMBERS = count()
 RETRIES = Retries(max_retries=1, min_backoff=0, max_backoff=1)
 
 
@@ -33,9 +35,9 @@ def address(node: Daemon) -> str:
 
 
 @pytest.fixture
-def broker(address: str, request: pytest.FixtureRequest) -> Iterator[PenstockBroker]:
+def broker(address: str) -> Iterator[PenstockBroker]:
     """A broker with queues of its own."""
-    broker = PenstockBroker(address, prefix=f"{request.node.name}.", middleware=[RETRIES])
+    broker = PenstockBroker(address, prefix=f"test{next(NUMBERS)}.", middleware=[RETRIES])
     yield broker
     broker.close()
 

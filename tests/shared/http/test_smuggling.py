@@ -235,7 +235,7 @@ class Front:
 
     def close(self) -> None:
         self._process.terminate()
-        assert self._process.wait(10) == 0
+        assert self._process.wait(60) == 0
 
     def _accepts(self) -> bool:
         assert self._process.poll() is None, "nginx has ended"
