@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 ROOMS := nsqd lookupd admin apps shared pipeline penstock pyspark_nsq
+UNPACKED := .venv/nginx/usr/sbin/nginx .venv/prometheus/usr/bin/promtool
 NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe disqueue)
 
 .DEFAULT_GOAL := help
@@ -30,13 +31,13 @@ unit: .venv/.dev | .venv/.collected ## the tests that open no socket and start n
 
 # Four workers on two cores, because tests wait more than they compute; each takes whole files, so that a file's daemon is started
 # once. tests/conftest.py says which files come first.
-test: .venv/.dev .venv/.compiled $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .venv/.chromium ## every test, and make check; ARGS goes to pytest: "-n 0 -k word"
+test: .venv/.dev .venv/.compiled $(NODE_CLIENTS) $(UNPACKED) .venv/.chromium ## every test, and make check; ARGS goes to pytest: "-n 0 -k word"
 	@$(MAKE) --no-print-directory -j 2 check suite
 
 suite: .venv/.dev | .venv/.collected
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-campaign: .venv/.dev .venv/.compiled $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .venv/.chromium ## hours of random tests; goes on where it was interrupted; ARGS="--only crashes", "--help"
+campaign: .venv/.dev .venv/.compiled $(NODE_CLIENTS) $(UNPACKED) .venv/.chromium ## hours of random tests; goes on where it was interrupted; ARGS="--only crashes", "--help"
 	@$(BIN)/python -m tests.campaign $(ARGS)
 
 check: .venv/.dev ## style, types, layers, words
@@ -140,12 +141,19 @@ tests/clients/%/node_modules/.made: tests/clients/%/package-lock.json
 	@if command -v npm >/dev/null; then cd $(<D) && npm ci --silent --no-audit --no-fund --ignore-scripts && touch node_modules/.made; \
 	  else echo "npm is missing: the tests with $* will be skipped"; fi
 
-# Debian's nginx, unpacked below .venv and not installed: tests look at our HTTP from behind it. Where apt's lists are empty
-# they are fetched to the same place. Without apt those tests skip with a reason (and fail in CI).
+# Debian's nginx and promtool, unpacked below .venv and not installed: tests look at our HTTP from behind the one, and try alerts with
+# the other. Where apt's lists are empty they are fetched to the same place. Without apt those tests skip with a reason (and fail in CI).
 OWN_LISTS = -o Dir::State::Lists=$$PWD/lists -o Dir::Cache=$$PWD/cache -o Debug::NoLocking=1
+define unpack # the package $(1), for the program of the target
+@if command -v $(@F) >/dev/null; then exit 0; fi; \
+mkdir -p .venv/$(1)/lists/partial .venv/$(1)/cache/archives/partial && cd .venv/$(1) && \
+{ apt-get -qq download $(1) || { apt-get -qq $(OWN_LISTS) update && apt-get -qq $(OWN_LISTS) download $(1); }; } 2>/dev/null && \
+dpkg-deb -x $(1)_*.deb . && touch $(@:.venv/$(1)/%=%) && rm -rf lists cache $(1)_*.deb || \
+echo "$(1) cannot be fetched by apt-get: the tests with $(@F) will be skipped"
+endef
+
 .venv/nginx/usr/sbin/nginx: | $(BIN)/python
-	@if command -v nginx >/dev/null; then exit 0; fi; \
-	mkdir -p .venv/nginx/lists/partial .venv/nginx/cache/archives/partial && cd .venv/nginx && \
-	{ apt-get -qq download nginx || { apt-get -qq $(OWN_LISTS) update && apt-get -qq $(OWN_LISTS) download nginx; }; } 2>/dev/null && \
-	dpkg-deb -x nginx_*.deb . && touch usr/sbin/nginx && rm -rf lists cache || \
-	echo "nginx cannot be fetched by apt-get: the tests from behind it will be skipped"
+	$(call unpack,nginx)
+
+.venv/prometheus/usr/bin/promtool: | $(BIN)/python
+	$(call unpack,prometheus)

@@ -1,7 +1,7 @@
 """Requirements of tests beyond Python: programs, or the superuser's rights.
 
-Without them the rest still runs: the test is skipped, and pytest prints why (-ra). CI lists in the environment
-variable REQUIRE what it has promised to have (REQUIRE=java,node,nginx,chromium,root,namespaces): there the same is a failure.
+Without them the rest still runs: the test is skipped, and pytest prints why (-ra). CI lists in the environment variable REQUIRE
+what it has promised to have (REQUIRE=java,node,nginx,promtool,chromium,root,namespaces): there the same is a failure.
 """
 
 import os
@@ -18,6 +18,7 @@ CLIENTS = ROOT / "tests" / "clients"
 NODE_PACKAGES = (("nsqjs", "nsqjs"), ("jackd", "jackd"), ("axe", "axe-core"), ("disqueue", "disqueue-node"))
 NODE_MODULES = CLIENTS / "nsqjs" / "node_modules"
 NGINX = ROOT / ".venv" / "nginx" / "usr" / "sbin" / "nginx"  # see the Makefile
+PROMTOOL = ROOT / ".venv" / "prometheus" / "usr" / "bin" / "promtool"
 
 
 def require(name: str) -> None:
@@ -38,6 +39,11 @@ def nginx() -> str:
     return ""
 
 
+def promtool() -> str:
+    """The program: ours, else the machine's; "" if there is none."""
+    return next(filter(None, map(shutil.which, (str(PROMTOOL), "promtool"))), "")
+
+
 def chromium() -> str:
     """The program, of whatever name; "" if there is none."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
@@ -56,6 +62,8 @@ def _missing(name: str) -> str:
         return f"{' and '.join(absent)} not installed (make test does that)" if absent else ""
     if name == "nginx":
         return "" if nginx() else "nginx is not there (make test fetches it by apt-get)"
+    if name == "promtool":
+        return "" if promtool() else "promtool is not there (make test fetches it by apt-get)"
     if name == "java":
         try:
             find_java()

@@ -23,6 +23,7 @@ from tests.cases import each
 from tests.daemons import ROOT
 from tests.declared_routes import LOOKUPD, NSQD
 from tests.project.code import PACKAGES, trees
+from tests.project.test_citations import anchors
 
 PAGES = [
     path
@@ -237,6 +238,8 @@ def declared() -> str:
 def test_an_alert_is_complete_and_uses_metrics_that_exist(rule: dict[str, Any]) -> None:
     assert {"alert", "expr", "labels", "annotations"} <= set(rule)
     assert rule["labels"]["severity"] in ("page", "ticket")
+    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+    assert not anchor or anchor in anchors((ROOT / page).read_text())
     code = declared()
     for name in metrics(rule["expr"]):
         kind, _, figure = name.removeprefix("nsqd_").partition("_")
