@@ -174,7 +174,7 @@ class Reactor:
                     since_trio, _ = self.clock()
                     events = self._epoll.poll(0, MAX_EVENTS)
             self.turn(events)
-            if self.now - since_trio > BACK_TO_TRIO:
+            if self._outside or self.now - since_trio > BACK_TO_TRIO:
                 await trio.lowlevel.checkpoint()
                 since_trio = self.now
                 self.turn_times.settle()

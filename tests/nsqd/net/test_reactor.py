@@ -190,3 +190,30 @@ def test_a_halted_reactor_delivers_nothing_more_and_its_connections_close_at_onc
     assert not bench.reactor.connections
     consumer.setblocking(True)
     assert consumer.recv(100) == b"", "nothing came before the end"
+
+
+def test_a_task_that_talks_to_another_server_runs_between_two_turns_of_a_busy_reactor(bench: Bench) -> None:
+    reactor, turn, turns = bench.reactor, bench.reactor.turn, list[int]()
+
+    def busy(events: list[tuple[int, int]]) -> None:
+        turns.append(len(events))
+        turn(events)
+        reactor.wake()  # there always is an event
+        if len(turns) == 100:
+            reactor.halt()
+
+    async def ask(over: Callable[[], None]) -> None:
+        for _ in range(5):
+            await trio.lowlevel.checkpoint()
+        over()
+        reactor.halt()
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            reactor.wake()
+            reactor.until_over(lambda over: nursery.start_soon(ask, over), lambda: None)
+            await reactor.run()
+
+    reactor.turn = busy
+    trio.run(run)
+    assert len(turns) < 10
