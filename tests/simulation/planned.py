@@ -214,6 +214,9 @@ class Planned:
         return [machine.node for machine in self._run.members if machine.node is not None]
 
     def _overdue(self, node: ClusterNode) -> list[str]:
+        """Return the names of schedules that a node should have published by, or taken over, if its followers keep up."""
+        if node.broker.topics[PLANNED].shut:
+            return []
         own, *promoted = (one.context.schedules for one in node.broker.logs)
         late = [name for topic, name in own.known if 0 < own.next_tick((topic, name)) < self._now - 1]
         return late + [name for one in promoted for _, name in one.known]
