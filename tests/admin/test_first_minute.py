@@ -95,7 +95,7 @@ SITUATIONS = (  # the change, what /alarms advises after a check, and what it sa
     (without_lookupd, "nsqlookupd down.*Start it again.*connection refused"),
     (all_fail, "Messages are being buried.*Check the consumer&#39;s log.*buried in "),
     (poisoned, "Consumers crash.*Bury or finish the message that crashes it.*1 in flight that no client holds"),
-    (disk_full, "Node rejects messages.*Free space on the disk.*the disk is full"),
+    (disk_full, "Node rejects messages.*Free space: publishing.*the disk is full"),
     (clock_ahead, "Clocks differ.*Check NTP.*its clock is 1.5 min ahead of nsqadmin&#39;s"),
     (paused, "Paused for long.*Unpause it.*paused for "),
     (certificate_ends, "Certificate expires.*Renew the certificate.*--tls-cert expires on "),
