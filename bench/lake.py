@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
@@ -67,7 +67,6 @@ class Commit:
     commits: int = 100  # measured ones
 
     def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
-
         files, commits = max(200, int(self.files * effort.scale)), max(5, int(self.commits * effort.scale))
         lines = []
         with TemporaryDirectory(prefix="penstock-bench-") as place:
@@ -79,7 +78,7 @@ class Commit:
             for topics in (1, 20):
                 spent = [_cpu(_commit, table, ends, topics) for _ in range(commits)]
                 what = f"{files:,} files: a commit of {topics} file{'s' if topics > 1 else ''}"
-                measured = f"CPU {median(spent) * 1e3:.0f} ms, {sum(spent) / len(spent) * 1e3:.0f} ms on average"
+                measured = f"CPU {median(spent) * 1e3:.0f} ms, {mean(spent) * 1e3:.0f} ms on average"
                 lines.append(Line(self.name, what, measured, "", "<= 150 ms"))
         return [*lines, Line(self.name, f"{files:,} files: opening the table", f"CPU {opened * 1e3:.0f} ms")]
 
@@ -93,7 +92,6 @@ class Compaction:
     size: int = 1_000_000  # bytes of a batch; its bodies do not compress
 
     def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
-
         batches, rows = max(10, int(self.batches * effort.scale)), self.size // 200
         with TemporaryDirectory(prefix="penstock-bench-") as place:
             lake = lake_at(place)
@@ -117,7 +115,6 @@ class Report:
     topics: int = 20
 
     def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
-
         minutes = max(60, int(1440 * effort.scale))
         with TemporaryDirectory(prefix="penstock-bench-") as place:
             lake = lake_at(place)
@@ -134,7 +131,6 @@ class Report:
 
     def _store(self, lake: Lake, day: datetime, minutes: int) -> None:
         """Store the rollups of a day, as `penstock pipeline rollup` does."""
-
         rows = [
             (f"topic{topic}", day + timedelta(minutes=minute))
             for topic in range(self.topics)

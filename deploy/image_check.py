@@ -89,7 +89,7 @@ def check_node(podman: Podman) -> None:
     config = json.loads(podman("image", "inspect", "penstock"))[0]["Config"]
     assert (config["User"], config["StopSignal"]) == ("10001", "SIGTERM")
     refused = podman.start()
-    assert podman("wait", refused) == "1", "without credentials it starts only if it is told to"
+    assert podman("wait", refused) == "1", "without credentials it starts only if its configuration allows that"
     node = podman.start("--env", "NSQD_REQUIRE_AUTH=false")
     _until(lambda: _get(podman, node, "/readyz"))
     _post(podman, node, "/pub?topic=kept", b"message")

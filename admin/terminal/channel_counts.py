@@ -5,8 +5,8 @@ A node of 10,000 channels answers 4 MB. As objects of its own for each value the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Generic, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -44,20 +44,6 @@ class ChannelClients(Struct, rename={"channel": "channel_name"}):
     clients: list[Client] | None = None
 
 
-class TopicClients(Struct, rename={"name": "topic_name"}):
-    """A topic of a node, with the consumers of its channels."""
-
-    name: Name
-    channels: list[ChannelClients] | None = None
-
-
-class ClientsAnswer(Struct):
-    """The /stats of a node; `data` has it if the node is an nsqd before 1.0."""
-
-    topics: list[TopicClients] | None = None
-    data: ClientsAnswer | None = None
-
-
 class ChannelCounts(Struct, rename=NAMES):
     """The counts of a channel, at one node or at all."""
 
@@ -88,27 +74,35 @@ class ChannelCounts(Struct, rename=NAMES):
         self.paused |= other.paused
 
 
-class TopicCounts(Struct, rename={"name": "topic_name"}):
+Channel = TypeVar("Channel", ChannelCounts, ChannelClients)
+
+
+class TopicStats(Struct, Generic[Channel], rename={"name": "topic_name"}):
     """A topic of a node, with its channels."""
 
     name: Name
-    channels: list[ChannelCounts] | None = None
+    channels: list[Channel] | None = None
 
 
-class StatsAnswer(Struct):
+class StatsAnswer(Struct, Generic[Channel]):
     """The /stats of a node; `data` has it if the node is an nsqd before 1.0."""
 
-    topics: list[TopicCounts] | None = None
-    data: StatsAnswer | None = None
+    topics: list[TopicStats[Channel]] | None = None
+    data: StatsAnswer[Channel] | None = None
+
+    def each(self) -> Iterator[tuple[str, Channel]]:
+        """Yield the channels, each with the name of its topic."""
+        for topic in (self.data or self).topics or ():
+            for channel in topic.channels or ():
+                yield topic.name, channel
 
 
-def summed(answers: Iterable[StatsAnswer]) -> dict[tuple[str, str], ChannelCounts]:
+def summed(answers: Iterable[StatsAnswer[ChannelCounts]]) -> dict[tuple[str, str], ChannelCounts]:
     """Return the channels of all nodes by topic and name, sorted. The counts of `answers` change."""
     sums: dict[tuple[str, str], ChannelCounts] = {}
     for answer in answers:
-        for topic in (answer.data or answer).topics or ():
-            for channel in topic.channels or ():
-                known = sums.setdefault((topic.name, channel.channel), channel)
-                if known is not channel:
-                    known.add(channel)
+        for topic, channel in answer.each():
+            known = sums.setdefault((topic, channel.channel), channel)
+            if known is not channel:
+                known.add(channel)
     return dict(sorted(sums.items()))

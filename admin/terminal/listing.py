@@ -17,7 +17,7 @@ from admin.nodes.publishers import arguments_for
 from admin.nodes.upstreams import Gathered
 from admin.nodes.views import duration
 from admin.terminal.arguments import add_command, name_of
-from admin.terminal.channel_counts import ClientsAnswer, StatsAnswer, summed
+from admin.terminal.channel_counts import ChannelClients, ChannelCounts, StatsAnswer, summed
 from admin.terminal.session import Session
 from admin.times import UNKNOWN
 from shared.json_fields import JsonObject, number, objects, text
@@ -162,7 +162,7 @@ async def _topics(session: Session, arguments: argparse.Namespace) -> int:
 async def _channels(session: Session, arguments: argparse.Namespace) -> int:
     addresses = [one.address for one in await session.producers(arguments.topic)]
     asked = WITHOUT_CLIENTS | ({"topic": arguments.topic} if arguments.topic else {})
-    answers = await session.decoded(addresses, "/stats", asked, StatsAnswer)
+    answers = await session.decoded(addresses, "/stats", asked, StatsAnswer[ChannelCounts])
     rows = [
         {"topic": topic, **asdict(counts), "oldest": _age(counts.oldest)}
         for (topic, _), counts in summed(answers.values()).items()
@@ -241,12 +241,11 @@ async def _pause(session: Session, nodes: list[str], arguments: argparse.Namespa
 async def _clients(session: Session, arguments: argparse.Namespace) -> int:
     addresses = [one.address for one in await session.producers(arguments.topic)]
     asked = {"format": "json"} | {name: arg for name in ("topic", "channel") if (arg := getattr(arguments, name))}
-    answers = await session.decoded(addresses, "/stats", asked, ClientsAnswer)
+    answers = await session.decoded(addresses, "/stats", asked, StatsAnswer[ChannelClients])
     rows = [
-        {"topic": topic.name, "channel": channel.channel, **asdict(client), "node": node}
+        {"topic": topic, "channel": channel.channel, **asdict(client), "node": node}
         for node, answer in answers.items()
-        for topic in (answer.data or answer).topics or ()
-        for channel in topic.channels or ()
+        for topic, channel in answer.each()
         for client in channel.clients or ()
     ]
     rows.sort(key=lambda row: [str(row[key]) for key in _CLIENT])

@@ -73,7 +73,7 @@ def judge(acknowledged: Iterable[str], unknown: Iterable[str], rows: Iterable[st
 
 
 class Nodes:
-    """A cluster on fixed ports."""
+    """The nodes of a cluster. Each has the same ports and the same directory whenever it starts."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -84,7 +84,7 @@ class Nodes:
 
     @property
     def addresses(self) -> list[str]:
-        """Return the addresses of HTTP."""
+        """Return the HTTP address of each node, by its number."""
         return [f"{HOST}:{port}" for _, port, _ in self._ports]
 
     def start(self, node: int) -> None:
@@ -100,7 +100,7 @@ class Nodes:
         self._processes[node] = Process(f"node {node}", (*_LAUNCH, "nsqd", *flags))
 
     def kill(self, node: int) -> None:
-        """Kill a node."""
+        """Kill a node by SIGKILL, and wait for its end."""
         self._processes[node].kill()
 
     def are_in_sync(self) -> bool:
@@ -205,7 +205,7 @@ class Archive:
         raise CrashError(f"the archive does not end: {Path(self._log.name).read_text()[-500:]}")
 
     def close(self) -> None:
-        """Kill all of its processes."""
+        """Kill the archive and all processes that it has started."""
         if self._process is not None:
             self.kill()
             self.kill(".")
@@ -216,17 +216,17 @@ class Round:
     """One round. The number decides everything that chance decides."""
 
     def __init__(self, number: int, place: Path, count: int) -> None:
-        """`count`: kills."""
+        """Prepare a round with `count` kills; nothing is started yet."""
         self.kind, self._random, self._count = KINDS[number % len(KINDS)], Random(number), count
         self._place = place
         self._nodes = Nodes(place)
         on_spark = self.kind in ("driver", "worker") or (self.kind == "commit" and self._random.random() < 0.5)
         self._archive = Archive(self._nodes, place, on_spark=on_spark)
         self._publisher = Publisher(self._nodes.addresses)
-        self.kills: list[str] = []  # what was killed, in order
+        self.kills: list[str] = []  # the victims, in order
 
     def run(self) -> Findings:
-        """Run the round. Raises CrashError."""
+        """Run the round, and return what the table has. Raises CrashError if a step does not end."""
         with ExitStack() as stack:
             stack.callback(self._nodes.close)
             stack.callback(self._archive.close)
@@ -317,7 +317,9 @@ def _until(is_so: Callable[[], bool], what: str) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the rounds that the file lacks; return 1 if a message was lost, or is in a table twice."""
-    parser = argparse.ArgumentParser("bench.crash.lake", description="What an archive loses over kills.")
+    parser = argparse.ArgumentParser(
+        "bench.crash.lake", description="Count the messages that an archive loses or has twice over kills."
+    )
     parser.add_argument("--rounds", type=int, default=30, help="number of rounds (30)")
     parser.add_argument("--first", type=int, default=0, help="number of the first round (0)")
     parser.add_argument("--kills", type=int, default=3, help="of each round (3)")

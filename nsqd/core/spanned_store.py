@@ -63,9 +63,8 @@ class _SpannedTopic(Wrapper):
         self._spans, self.name = spans, name
         self._marks: tuple[Mark, ...] = ()
         self._sampled: list[Sampled] = []  # ascending
-        self._first: int | None = (
-            None  # ordinal of the first message that was published since the start; None: none was
-        )
+        # ordinal of the first message that was published since the start; None: none was
+        self._first: int | None = None
 
     def set_policy(self, policy: Any) -> tuple[Mark, ...]:
         self._marks = self._inner.set_policy(policy)
@@ -224,7 +223,7 @@ class _SpannedReader(Wrapper):
 
 
 class _SpannedChannel(_SpannedReader):
-    """The ReaderJournal of a channel."""
+    """The journal of a channel, which makes the spans of its deliveries."""
 
     def __init__(
         self, journal: ReaderJournal, spans: Spans, topic: _SpannedTopic, name: str, number: int, start: int

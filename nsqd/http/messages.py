@@ -134,16 +134,7 @@ class Messages:
             messages_page.messages = await asyncio.to_thread(
                 matching, wanted, messages_page.messages, lookup.frames, lookup.attributes, lookup.is_held
             )
-        answer: dict[str, Any] = {
-            "total": messages_page.counts[state.value],
-            "counts": messages_page.counts,
-            "messages": messages_page.describe(state, lookup, preview),
-        }
-        if wanted:
-            answer["scanned"] = messages_page.scanned
-        if messages_page.following:
-            answer["next"] = messages_page.following
-        return json_response(answer)
+        return json_response(messages_page.describe(state, lookup, preview, is_filtered=bool(wanted)))
 
 
 class MessagesPage:
@@ -158,8 +149,17 @@ class MessagesPage:
         self.clients: dict[int, dict[str, str]] = {}  # clients that have the messages in flight, by ordinal
         self.wall_offset = 0  # ns from the monotonic clock to the wall clock
 
-    def describe(self, state: MessageState, lookup: FrameLookup, preview: int) -> list[dict[str, Any]]:
-        """Return the messages as dicts for JSON."""
+    def describe(self, state: MessageState, lookup: FrameLookup, preview: int, *, is_filtered: bool) -> dict[str, Any]:
+        """Return the page for JSON, with up to `preview` bytes of each body."""
+        entries = self._entries(state, lookup, preview)
+        answer: dict[str, Any] = {"total": self.counts[state.value], "counts": self.counts, "messages": entries}
+        if is_filtered:
+            answer["scanned"] = self.scanned
+        if self.following:
+            answer["next"] = self.following
+        return answer
+
+    def _entries(self, state: MessageState, lookup: FrameLookup, preview: int) -> list[dict[str, Any]]:
         bodies, entries = Bodies(preview), []
         for one in self.messages:
             entry: dict[str, Any] = {"offset": self.base + one.ordinal, "attempts": one.attempts}

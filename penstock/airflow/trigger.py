@@ -35,7 +35,7 @@ class FirstMessageTrigger(_ChannelTrigger):
     """Yields one message of a channel as an event, and finishes it as soon as the triggerer has the event."""
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield the message. Raises ConsumerError."""
+        """Yield the first message that comes to the channel. Raises ConsumerError."""
         stream = _stream(self.topic, self.channel, self.conn_id, most=1)
         async with aclosing(stream.open()) as messages:
             content, message = await anext(messages)

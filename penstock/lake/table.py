@@ -25,9 +25,8 @@ from penstock.spark.offsets import LogPosition, NodeTopic, TopicRange
 TRIES = 10  # to commit while others, such as a compaction, commit to the same table
 MISSING = "penstock.missing"  # metadata of a commit: lines about messages that were lost before they were archived
 _SCHEMA = Schema.from_arrow(COLUMNS)
-_NEWER = re.compile(
-    r"Kernel error: Unsupported|Unsupported table features|features must be specified"
-)  # in errors about the protocol of a table
+# in errors about the protocol of a table
+_NEWER = re.compile("Kernel error: Unsupported|Unsupported table features|features must be specified")
 _SETTINGS = {
     "delta.dataSkippingStatsColumns": ",".join(MEASURED),  # a compaction measures the same columns
     "delta.checkpointInterval": "50",  # commits between two checkpoints of Delta's log; what follows one is read line by line

@@ -23,9 +23,8 @@ class Holders:
         self._nodes = nodes
         self._addresses: list[str] | None = None  # of all nodes; None: not known yet
         self._silent: dict[str, str] = {}  # addresses that do not answer, each with the reason
-        self._promoted: dict[
-            str, set[str]
-        ] = {}  # ids of the logs that other nodes lead, by the node that published into them
+        # ids of the logs that other nodes lead, by the node that published into them
+        self._promoted: dict[str, set[str]] = {}
 
     def of(self, topic: str, log: str) -> tuple[list[TopicRange], list[str]]:
         """Return the messages of a topic and log on each node, and why some nodes that may have them could not be asked."""

@@ -86,9 +86,9 @@ def test_a_file_with_headers_a_key_and_a_delay(user: User, tmp_path: object) -> 
 def test_an_answer_to_a_message(user: User) -> None:
     def answer() -> None:
         with Consumer("ask", "c", [user.node.tcp]) as consumer, Producer([user.node.tcp]) as producer:
-            (question,) = consumer.poll(60)
-            producer.publish(question.headers["reply-to"], b"not " + question.body)
-            question.finish()
+            (request,) = consumer.poll(60)
+            producer.publish(request.headers["reply-to"], b"not " + request.body)
+            request.finish()
             consumer.flush()
 
     channel(user, "ask")
