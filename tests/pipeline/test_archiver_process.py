@@ -14,7 +14,7 @@ from penstock.lake.task import Outcome, Work
 from penstock.spark import access
 from penstock.spark.ask import Asker, Unreachable
 from penstock.spark.follower import Follower
-from penstock.spark.nodes import NoAnswer
+from penstock.spark.nodes import NoAnswer, Nodes
 from penstock.spark.options import OptionError, read_options
 from pipeline.archive import in_process
 from pipeline.archiver import Archiver, Runner, Tasks
@@ -251,18 +251,19 @@ def test_mistakes_and_a_node_that_is_away(node: Daemon, tmp_path: Path) -> None:
         assert numbers(tmp_path / "lake") == ["a", "b"]
 
 
-def test_an_archive_shows_its_token_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    authority = Authority(tmp_path / "authority")
+@pytest.mark.parametrize("required", [(), ("-tls-required=tcp-https",)], ids=["plain too", "https only"])
+def test_an_archive_shows_its_token_over_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, required: tuple[str, ...]
+) -> None:
+    authority, ports = Authority(tmp_path / "authority"), ("TCP", "HTTP", "HTTPS")
     auth_files.write(tmp_path / "auth.toml", "admin")
-    flags = ("-retention", "1h", "-auth-file", str(tmp_path / "auth.toml"), *authority.flags())
+    flags = ("-retention", "1h", "-auth-file", str(tmp_path / "auth.toml"), *authority.flags(), *required)
+    flags = (*flags, f"-lookupd-tls-root-ca-file={authority.root}")
     monkeypatch.setenv(access.CA_FILE, authority.root)
     with (
-        nsqd(tmp_path / "plain", *flags) as node,
-        pytest.raises(NoAnswer, match="names no HTTPS port, as daemons with"),
+        Daemon("nsqlookupd", *authority.flags(), *required, listens=ports) as lookupd,
+        nsqd(tmp_path / "node", *flags, f"-lookupd-tcp-address={lookupd.tcp}", listens=ports) as node,
     ):
-        archiver(node, tmp_path / "lake")
-    ports = ("TCP", "HTTP", "HTTPS")
-    with nsqd(tmp_path / "node", *flags, "-tls-required", "tcp-https", listens=ports) as node:
         url, headers = f"https://{node.addresses['HTTPS']}", auth_files.bearer("admin")
         sent = httpx.post(f"{url}/pub?topic=t", content=b"secret", headers=headers, verify=authority.client())
         sent.raise_for_status()
@@ -272,3 +273,13 @@ def test_an_archive_shows_its_token_over_tls(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setenv(access.TOKEN_FILE, str(tmp_path / "token"))
         archiver(node, tmp_path / "lake").archive_all()
         assert numbers(tmp_path / "lake") == ["secret"]
+        found = Nodes((), (lookupd.http,)).addresses(Asker(), "t")
+        assert found == [f"127.0.0.1:{node.http.rpartition(':')[2]}"]
+
+
+def test_a_node_without_https_is_refused_where_an_authority_is_given(
+    node: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(access.CA_FILE, Authority(tmp_path / "authority").root)
+    with pytest.raises(NoAnswer, match="has no HTTPS, and PENSTOCK_TLS_ROOT_CA_FILE is set"):
+        archiver(node, tmp_path / "lake")
