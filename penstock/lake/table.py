@@ -16,11 +16,12 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
-from penstock.lake.files import DataFile, file_system, sync_directory
+from penstock.lake.files import DataFile, file_system
 from penstock.lake.location import MESSAGES, Lake, LakeError, StoreError, one_line
 from penstock.lake.progress import KNOWN, Advance, is_done, log_id, place_id
 from penstock.lake.schema import BY_DAY, BY_TOPIC, COLUMNS, MEASURED
 from penstock.spark.offsets import LogPosition, NodeTopic, TopicRange
+from penstock.spark.staging import sync_directory
 
 TRIES = 10  # to commit while others, such as a compaction, commit to the same table
 MISSING = "penstock.missing"  # metadata of a commit: lines about messages that were lost before they were archived

@@ -12,9 +12,13 @@ import re
 import sys
 import time
 from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from heapq import nlargest
 
 from penstock.spark.ask import Asker, Refused, Unreachable
+from penstock.spark.frames import batches, schema_of
 from penstock.spark.holders import Holders, lost_nodes, promoted_logs
 from penstock.spark.nodes import NoAnswer, Nodes, move_cursors, range_of
 from penstock.spark.offsets import (
@@ -38,6 +42,7 @@ from penstock.spark.reading import lost
 
 IDLE = 1.0  # s between two rounds of requests while nothing is new
 REMEMBERED = 5.0  # s after which topics and nodes are looked up again
+MOST_ASKED = 32  # places that are asked for the time of their oldest message, before a batch
 MOST_TASKS = 64  # of a batch, unless minPartitions asks for more
 FEW = 8  # topics that are asked for one by one; for more, each node lists all of its topics in one answer
 Positions = dict[NodeTopic, LogPosition]
@@ -169,10 +174,28 @@ class Follower:
 
     def behind(self, begin: Mapping[NodeTopic, LogPosition]) -> int:
         """Return the number of messages that the nodes have, as far as is known, after these positions."""
-        return sum(
-            max(0, one.next - (begin[place].next if place in begin and begin[place].log == one.log else one.first))
-            for place, one in self.ranges.items()
-        )
+        return sum(max(0, one.next - _first(begin.get(place), one)) for place, one in self.ranges.items())
+
+    def oldest_unread(self, begin: Positions, end: Positions) -> datetime | None:
+        """Return the time of the oldest message between two positions; None: there is none, or it is not known.
+
+        Asks for one message of each of the MOST_ASKED places that have the most.
+        """
+        asked = {place: at.next for place, at in end.items() if place in self.ranges and at != begin.get(place)}
+        waiting = {place: at - _first(begin.get(place), self.ranges[place]) for place, at in asked.items()}
+        most = nlargest(MOST_ASKED, (place for place, count in waiting.items() if count > 0), waiting.__getitem__)
+        return min((at for place in most if (at := self._published(place, begin.get(place))) is not None), default=None)
+
+    def _published(self, place: NodeTopic, at: LogPosition | None) -> datetime | None:
+        """Return the time of the first message of a place after a position; None: its node does not answer."""
+        one = self.ranges[place]
+        where = {"topic": place.topic, "from": str(_first(at, one)), "limit": "1", "log": one.log}
+        with suppress(Refused, Unreachable, ValueError):
+            content, _ = self.asker.get(one.address, "/topic/read", where, "application/msgpack")
+            for batch in batches(content, *place, one.log, schema_of("timestamp")):
+                found: datetime = batch.column(0)[0].as_py()
+                return found
+        return None
 
     def message_size(self, places: Container[NodeTopic]) -> int:
         """Return the average size of a message in bytes, at least 1, of the places that have messages."""
@@ -332,3 +355,8 @@ class Follower:
         elif at.next < before.next:
             lost(place, f"{place} ends at offset {at.next}, and was read up to {before.next}", self.options)
         return at
+
+
+def _first(at: LogPosition | None, one: TopicRange) -> int:
+    """Return the offset of the first message of a log after a position."""
+    return at.next if at is not None and at.log == one.log else one.first
