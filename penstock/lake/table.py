@@ -15,6 +15,7 @@ from typing import Any
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
+from pyarrow.fs import FileSelector
 
 from penstock.lake.files import DataFile, file_system
 from penstock.lake.location import MESSAGES, Lake, LakeError, StoreError, one_line
@@ -70,6 +71,17 @@ def _cut_commit(lake: Lake, name: str) -> str:
     return ""
 
 
+def _check_is_new(lake: Lake) -> None:
+    """Raise LakeError if there are files of messages already, whose table is gone. Raises OSError."""
+    found = file_system(lake, MESSAGES).get_file_info(FileSelector("", allow_not_found=True, recursive=True))
+    left = next((one.path for one in found if one.path.endswith(".parquet")), "")
+    if left and not DeltaTable.is_deltatable(lake.table(MESSAGES)):  # which another archive may have created just now
+        what = f"{lake.table(MESSAGES)} has files of messages, such as {left}, and no table: its _delta_log was removed"
+        raise LakeError(
+            f"{what}. Restore that, or choose another --lake: retention may have passed what the files have"
+        )
+
+
 def dataset_of(lake: Lake, name: str, table: DeltaTable, pruning: list[tuple[str, str, Any]] | None = None) -> Any:
     """Return a dataset of pyarrow with the files of a table of the lake. `pruning`: a condition of partitions; None: all.
 
@@ -96,8 +108,8 @@ class MessageTable:
         Adds columns that a table of an earlier Penstock lacks. Raises LakeError if the table has columns of other types.
         """
         try:
-            exists = DeltaTable.is_deltatable(lake.table(MESSAGES))
-            if not exists:
+            if not DeltaTable.is_deltatable(lake.table(MESSAGES)):
+                _check_is_new(lake)
                 partition_by = list(BY_TOPIC if by_topic else BY_DAY)
                 DeltaTable.create(
                     lake.table(MESSAGES), _SCHEMA, mode="ignore", partition_by=partition_by, configuration=_SETTINGS

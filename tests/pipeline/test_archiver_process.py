@@ -1,5 +1,6 @@
 """Archives of a real nsqd, in this process: batches, deaths, lost messages, two archives, many topics."""
 
+import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -73,6 +74,23 @@ def test_an_archive_follows_a_topic_in_batches(node: Daemon, tmp_path: Path) -> 
     again = archiver(node, tmp_path / "lake")
     again.archive_all()
     assert again.done == 0
+
+
+def test_odd_messages_are_rows(tmp_path: Path) -> None:
+    flags = ("-retention", "1h", "-node-id", "7", "-beanstalk-address", "127.0.0.1:0")
+    with nsqd(tmp_path / "node", *flags, listens=("TCP", "HTTP", "BEANSTALK")) as node:
+        post(node, "/pub", bytes(1 << 20), topic="t")
+        for name, status in (("caf\u00e9".encode(), 200), (b"caf\xe9", 400)):  # nsqd takes no header that is not UTF-8
+            headers = [(b"X-Nsq-Header-Name", name)]
+            assert httpx.post(f"http://{node.http}/pub?topic=t", content=b"odd", headers=headers).status_code == status
+        host, _, port = node.addresses["BEANSTALK"].rpartition(":")
+        with socket.create_connection((host, int(port))) as worker, worker.makefile("rb") as answers:
+            worker.sendall(b"put 0 0 60 0\r\n\r\n")
+            assert answers.readline().startswith(b"INSERTED")
+        archiver(node, tmp_path / "lake", topics="t,default").archive_all()
+    rows = lake.scan(str(tmp_path / "lake")).collect().sort("topic", "offset").rows(named=True)
+    assert [(row["topic"], len(row["body"])) for row in rows] == [("default", 0), ("t", 1 << 20), ("t", 3)]
+    assert rows[2]["headers"] == {"name": "caf\u00e9"}
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
