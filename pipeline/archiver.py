@@ -119,8 +119,11 @@ class Archiver:
     def _new(self, places: Iterable[NodeTopic]) -> set[NodeTopic]:
         """Return the places that the table was not asked for; also those that have messages in logs of lost nodes only."""
         if self._looked != self.follower.looked:
-            self._looked, self._promoted = self.follower.looked, self.follower.promoted_logs()
-            for node, address in self.follower.lost_nodes().items():
+            self._looked, lost = self.follower.looked, self.follower.lost()
+            self._promoted = lost.logs
+            for failure in lost.failures:
+                self._say(f"cannot look for the logs of lost nodes: {failure}")
+            for node, address in lost.nodes.items():
                 self._say(
                     f"node {node} at {address} is lost: its messages wait until it returns, or another node leads its log"
                 )

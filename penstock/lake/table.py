@@ -35,6 +35,11 @@ _SETTINGS = {
 }
 
 
+def exists(lake: Lake, name: str) -> bool:
+    """Return True if a lake has a table."""
+    return bool(DeltaTable.is_deltatable(lake.table(name)))
+
+
 def open_table(lake: Lake, name: str, at: int | datetime | None = None) -> DeltaTable:
     """Open a table of a lake, as it was at a version or a time. Raises LakeError, StoreError."""
     try:
@@ -75,7 +80,7 @@ def _check_is_new(lake: Lake) -> None:
     """Raise LakeError if there are files of messages already, whose table is gone. Raises OSError."""
     found = file_system(lake, MESSAGES).get_file_info(FileSelector("", allow_not_found=True, recursive=True))
     left = next((one.path for one in found if one.path.endswith(".parquet")), "")
-    if left and not DeltaTable.is_deltatable(lake.table(MESSAGES)):  # which another archive may have created just now
+    if left and not exists(lake, MESSAGES):  # which another archive may have created just now
         what = f"{lake.table(MESSAGES)} has files of messages, such as {left}, and no table: its _delta_log was removed"
         raise LakeError(
             f"{what}. Restore that, or choose another --lake: retention may have passed what the files have"
@@ -108,7 +113,7 @@ class MessageTable:
         Adds columns that a table of an earlier Penstock lacks. Raises LakeError if the table has columns of other types.
         """
         try:
-            if not DeltaTable.is_deltatable(lake.table(MESSAGES)):
+            if not exists(lake, MESSAGES):
                 _check_is_new(lake)
                 partition_by = list(BY_TOPIC if by_topic else BY_DAY)
                 DeltaTable.create(
@@ -182,7 +187,7 @@ class MessageTable:
                     raise _too_new(self.lake, MESSAGES, one_line(error)) from None
                 if isinstance(error, CommitFailedError):
                     cause = error  # another commit came first, or this one did and its answer was lost
-                elif DeltaTable.is_deltatable(self.lake.table(MESSAGES)):
+                elif exists(self.lake, MESSAGES):
                     raise
                 else:
                     uri = self.lake.table(MESSAGES)

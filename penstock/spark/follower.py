@@ -19,7 +19,7 @@ from heapq import nlargest
 
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.frames import batches, schema_of
-from penstock.spark.holders import Holders, lost_nodes, promoted_logs
+from penstock.spark.holders import Holders, Lost, find_lost
 from penstock.spark.nodes import NoAnswer, Nodes, move_cursors, range_of
 from penstock.spark.offsets import (
     OWN,
@@ -91,7 +91,7 @@ class Follower:
             for place in [place for place, one in found.items() if not one.retained]:
                 print(f"nsq: {place} retains no messages and is skipped", file=sys.stderr, flush=True)
                 del found[place]
-        known = {place.topic for place in [*found, *(self.promoted_logs() if may_be_lost else ())]}
+        known = {place.topic for place in [*found, *(self.lost().logs if may_be_lost else ())]}
         if options.pattern and not known:
             raise OptionError(f"option topicPattern={options.pattern!r} matches no topic that retains messages")
         unknown = [topic for topic in options.topics if topic not in known]
@@ -219,14 +219,11 @@ class Follower:
 
     # ---- the nodes' news
 
-    def promoted_logs(self) -> dict[NodeTopic, list[TopicRange]]:
-        """Return the logs of nodes that were lost, with the topics that are followed; of each place the oldest log first."""
-        found = promoted_logs(self.asker, self.nodes.addresses(self.asker), self._filter())
-        return {place: logs for place, logs in found.items() if logs[-1].retained and place.topic not in self.left_out}
-
-    def lost_nodes(self) -> dict[str, str]:
-        """Return the nodes that are lost and whose log no other node leads: the address of each, by its number."""
-        return lost_nodes(self.asker, self.nodes.addresses(self.asker))
+    def lost(self) -> Lost:
+        """Return the nodes that were lost, and the topics that are followed in their logs. Raises NoAnswer."""
+        left_out, is_wanted = self.left_out, self._filter()
+        addresses = self.nodes.addresses(self.asker)
+        return find_lost(self.asker, addresses, lambda topic: topic not in left_out and is_wanted(topic))
 
     def _news(self, begin: Positions) -> Ranges:
         """Ask the nodes for their offsets; a node that does not answer is left out and keeps the position it has.

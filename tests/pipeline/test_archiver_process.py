@@ -15,6 +15,7 @@ from penstock.lake.task import Outcome, Work
 from penstock.spark import access
 from penstock.spark.ask import Asker, Unreachable
 from penstock.spark.follower import Follower
+from penstock.spark.holders import Lost
 from penstock.spark.nodes import NoAnswer, Nodes
 from penstock.spark.offsets import NodeTopic, TopicRange
 from penstock.spark.options import OptionError, read_options
@@ -311,11 +312,12 @@ def test_a_log_that_no_other_one_continues_is_named(
     publish(node, "t", "a")
     strange = TopicRange("h:1", "strange-1", 0, 5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Follower, "promoted_logs", lambda _: {NodeTopic("t", "7"): [strange]})
-        patch.setattr(Follower, "lost_nodes", lambda _: {"9": "h:9"})
+        lost = Lost({NodeTopic("t", "7"): [strange]}, {"9": "h:9"}, ["h:8 answered 403"])
+        patch.setattr(Follower, "lost", lambda _: lost)
         made = archiver(node, tmp_path / "new")
         made.archive_all()
     said = capfd.readouterr().err
     assert "NOT ARCHIVED: offsets 0 to 5 of t/7 in its log strange-1, at h:1, which no other log" in said
+    assert "cannot look for the logs of lost nodes: h:8 answered 403" in said
     assert "node 9 at h:9 is lost: its messages wait until it returns, or another node leads its log" in said
     assert numbers(tmp_path / "new") == ["a"]
