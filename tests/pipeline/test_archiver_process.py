@@ -277,7 +277,7 @@ def test_an_archive_shows_its_token_over_tls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, required: tuple[str, ...]
 ) -> None:
     authority, ports = Authority(tmp_path / "authority"), ("TCP", "HTTP", "HTTPS")
-    auth_files.write(tmp_path / "auth.toml", "admin")
+    auth_files.write(tmp_path / "auth.toml", "admin", "body-viewer")
     flags = ("-retention", "1h", "-auth-file", str(tmp_path / "auth.toml"), *authority.flags(), *required)
     flags = (*flags, f"-lookupd-tls-root-ca-file={authority.root}")
     monkeypatch.setenv(access.CA_FILE, authority.root)
@@ -290,7 +290,7 @@ def test_an_archive_shows_its_token_over_tls(
         sent.raise_for_status()
         with pytest.raises(NoAnswer, match="answered /topic/offsets with 401 UNAUTHORIZED"):
             archiver(node, tmp_path / "lake")
-        (tmp_path / "token").write_text(auth_files.token("admin"))
+        (tmp_path / "token").write_text(auth_files.token("body-viewer"))
         monkeypatch.setenv(access.TOKEN_FILE, str(tmp_path / "token"))
         archiver(node, tmp_path / "lake").archive_all()
         assert numbers(tmp_path / "lake") == ["secret"]
