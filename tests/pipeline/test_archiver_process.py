@@ -317,7 +317,7 @@ def test_a_log_that_no_other_one_continues_is_named(
         made = archiver(node, tmp_path / "new")
         made.archive_all()
     said = capfd.readouterr().err
-    assert "NOT ARCHIVED: offsets 0 to 5 of t/7 in its log strange-1, at h:1, which no other log" in said
+    assert "NOT ARCHIVED: offsets 0 to 5 of t/7 in the log strange-1, at h:1, which no other log" in said
     assert "cannot look for the logs of lost nodes: h:8 answered 403" in said
     assert "node 9 at h:9 is lost: its messages wait until it returns, or another node leads its log" in said
     assert numbers(tmp_path / "new") == ["a"]
