@@ -16,7 +16,7 @@ See docs/contributing/design/cluster-protocol.md#configurations-of-topics.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -181,8 +181,7 @@ def use(record: VersionedConfig, topic: Topic | None) -> None:
     """
     if topic is None:
         return
-    given = {name: value for name, value in asdict(record.config).items() if value is not None}
-    config = replace(topic.config, **given)
+    config = replace(topic.config, **record.config.own, channels=record.config.channels)
     if config != topic.config and not topic.ephemeral:
         topic.configure(config)
 

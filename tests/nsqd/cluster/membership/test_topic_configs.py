@@ -22,6 +22,7 @@ from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.part import Part
 from nsqd.core.limits import TooFewCopies
 from nsqd.storage.log.copies import Copies
+from shared.retry import Retry
 from shared.topic_config import Durability, TopicConfig
 from tests.nsqd.cluster.network import SECOND, SECRET, SUSPECT_AFTER, Network
 from tests.nsqd.cluster.wire.identities import CONFIG
@@ -110,6 +111,9 @@ def test_a_topic_of_a_promoted_log_has_what_was_set_and_keeps_the_rest() -> None
     assert "missing" not in node.broker.topics
     use(CONFIG._replace(config=TopicConfig()), node.broker.topics.get(CONFIG.topic))
     assert topic.config == TopicConfig(Durability.OS, 3600 * 10**9, 5000, 2, 5)
+    whole = TopicConfig(retry=Retry.parse("fixed(5s)"), channels={"mail": TopicConfig(rate=10)})
+    use(CONFIG._replace(config=whole), topic)
+    assert (topic.config.retry, topic.config.channels) == (whole.retry, whole.channels)
 
 
 def test_the_first_node_of_a_cluster_knows_all_at_once_and_the_others_when_it_has_sent_it() -> None:
