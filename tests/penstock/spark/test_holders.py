@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.follower import REMEMBERED, Follower
-from penstock.spark.holders import MOST_NODES, Holders, lost_nodes, promoted_logs
+from penstock.spark.holders import MOST_NODES, Holders, Lost, find_lost
 from penstock.spark.nodes import Nodes
 from penstock.spark.offsets import LogPosition, NodeTopic
 from penstock.spark.options import read_options
@@ -19,6 +19,7 @@ class Cluster:
         self.led: list[Any] = []
         self.holders: dict[str, dict[str, Any]] = {}
         self.lists: dict[str, Any] = {}
+        self.refusing: dict[str, int] = {}
         self.away: set[str] = set()
         self.busy: set[str] = set()
         self.asked: list[tuple[str, str]] = []
@@ -27,8 +28,10 @@ class Cluster:
         self.asked.append((address, path))
         if address in self.away:
             raise Unreachable(f"{address} does not answer")
+        if address in self.refusing:
+            raise Refused(address, path, self.refusing[address], "no")
         if path == "/topics/offsets":
-            return self.lists[address]
+            return self.lists.get(address, {})
         if path == "/cluster":
             return {"nodes": self.nodes, "led": self.led}
         if address in self.busy:
@@ -105,21 +108,22 @@ def test_a_node_that_opens_the_log_may_have_it_later_and_a_single_node_that_is_g
 def test_a_lost_node_waits_for_a_leader_of_its_log() -> None:
     cluster = Cluster([member("a", node=0, log_id="x"), member("b", node=1, log_id="y", suspected=True),
                        member("c", node=2, log_id="z", suspected=True, standing="forgotten")])  # fmt: skip
-    cluster.away = {"gone"}
+    cluster.away, cluster.refusing = {"gone"}, {"secret": 403, "single": 404}
     cluster.led = [{"log_id": "x", "node": 0}, {"log_id": "an older one", "node": 1}]
-    assert lost_nodes(cast(Asker, cluster), ["gone", "a"]) == {"1": "b"}
+    lost = find_lost(cast(Asker, cluster), ["gone", "secret", "single", "a"], bool)
+    assert (lost.nodes, lost.failures) == ({"1": "b"}, ["secret answered /topics/offsets with 403 no"])
     cluster.led.append({"log_id": "y", "node": 1})
-    assert lost_nodes(cast(Asker, cluster), ["a"]) == {}
+    assert find_lost(cast(Asker, cluster), ["a"], bool) == Lost()
 
 
 def test_promoted_logs_are_listed_with_the_oldest_first() -> None:
     cluster = Cluster([])
-    old, new = {"topic": "t", "log": "x1", "first": 0, "next": 9}, {"topic": "t", "log": "x2", "first": 9, "next": 12}
-    new["parents"] = [{"log": "x1", "next": 9}]
-    cluster.lists = {"a": {"promoted": [{"node": 3, "topics": [new, {"topic": "other"}]}]}, "c": {"topics": []},
+    old = {"topic": "t", "log": "x1", "first": 0, "next": 9, "retained": True}
+    new = old | {"log": "x2", "first": 9, "next": 12, "parents": [{"log": "x1", "next": 9}]}
+    others = [old | {"topic": "other"}, old | {"log": "x0", "retained": False}]
+    cluster.lists = {"a": {"promoted": [{"node": 3, "topics": [new, *others]}]},
                      "b": {"promoted": [{"node": 3, "topics": [old]}]}}  # fmt: skip
-    cluster.away = {"gone"}
-    ((place, logs),) = promoted_logs(cast(Asker, cluster), ["gone", "a", "b", "c"], "t".__eq__).items()
+    ((place, logs),) = find_lost(cast(Asker, cluster), ["a", "b", "c"], "t".__eq__).logs.items()
     assert (place, [(one.address, one.log, one.kind) for one in logs]) == (
         NodeTopic("t", "3"), [("b", "x1", "promoted"), ("a", "x2", "promoted")]
     )  # fmt: skip
