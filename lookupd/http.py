@@ -38,7 +38,7 @@ from shared.log import log
 from shared.text import go_json
 from shared.tls.dates import CertificateDates
 from shared.values import SECOND
-from shared.version import NSQ_VERSION
+from shared.version import NSQ_VERSION, PENSTOCK_VERSION
 
 T = TypeVar("T")
 
@@ -126,7 +126,9 @@ class Handlers:
     async def info(self, request: Request) -> Response:
         dates = self.dates.all if self.dates is not None else ()
         certificates = [{"option": one.option, "ends": one.ends} for one in dates]
-        additions = {"certificates": certificates, "https_port": self.https_port}
+        additions: dict[str, object] = {"certificates": certificates, "https_port": self.https_port}
+        if wants_extensions(request):
+            additions["penstock_version"] = PENSTOCK_VERSION
         return json_response({"version": NSQ_VERSION} | {key: value for key, value in additions.items() if value})
 
     async def topics(self, request: Request) -> Response:
@@ -251,6 +253,8 @@ def _info_json(info: PeerInfo, extended: bool) -> dict[str, object]:
         data["log_id"] = info.log_id
     if extended and info.capabilities:
         data["capabilities"] = info.capabilities
+    if extended and info.penstock_version:
+        data["penstock_version"] = info.penstock_version
     return data
 
 
