@@ -110,7 +110,7 @@ class Topic:
         self.append_past([(wall, body) for body in bodies], only, attributes)
         return 0
 
-    def publish_with(self, bodies: list[bytes], attributes: Attributes, due: int = 0) -> int:
+    def publish_with(self, bodies: list[bytes], attributes: Attributes = NONE, due: int = 0) -> int:
         """Take messages as `Intake.publish_with` does, or one message whose key is unique while it is pending.
 
         The headers may name batches, the time of the delivery, or such a key. Raises HeaderRefused.
