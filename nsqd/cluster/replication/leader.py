@@ -111,7 +111,7 @@ class LeaderSide:
         for follower in self.followers.values():
             if 0 < follower.ask_at <= now:
                 self._ask(follower)
-        self._count()
+        self._update_copies()
         self._record_in_sync(wanted, now)
         self._release(wanted)
         if now >= self._keep_due:
@@ -175,7 +175,7 @@ class LeaderSide:
     def _lose(self, number: int) -> None:
         self.source.hold(number, 0)
         del self.followers[number]
-        self._count()
+        self._update_copies()
 
     def _release(self, wanted: list[int]) -> None:
         """Send DROP to the nodes that are not assigned.
@@ -195,7 +195,7 @@ class LeaderSide:
                 self._dropped[number] = link
                 self.followers.pop(number, None)
                 self._send(link, stream.pack_epochs(FrameKind.DROP, self.source.epochs()))
-        self._count()
+        self._update_copies()
 
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
         """Take what a follower says. Raises PeerError."""
@@ -217,7 +217,7 @@ class LeaderSide:
                 raise PeerError("a replica cannot have more than the log")
             follower.written, follower.durable = written, durable
             follower.has_replica = True
-            self._count()
+            self._update_copies()
             self.pump()
         else:
             self._gave_up(follower, stream.unpack_gave_up(content) or "for no reason")
@@ -233,7 +233,7 @@ class LeaderSide:
             log.warning("CLUSTER: node %d cannot copy %s at present: %s", follower.number, self._whose, why)
         if why == stream.NO_SPACE:
             self._without_room[follower.number] = self._now
-        self._count()
+        self._update_copies()
 
     # resync
 
@@ -337,7 +337,7 @@ class LeaderSide:
         """Begin again with a follower, soon: the file that was being sent no longer exists."""
         follower.ask_at = self._now + ASK_AFTER
         follower.phase, follower.is_caught_up = Phase.ASKED, False
-        self._count()
+        self._update_copies()
 
     def _send_next(self, follower: Follower) -> bool:
         """Send the next bytes to a follower, or have it read. Returns False if nothing more can be done now. Raises OSError."""
@@ -381,7 +381,7 @@ class LeaderSide:
         follower.phase = Phase.LIVE
         source.hold(follower.number, 0)
         self._send(link, stream.pack_sync(True))  # replies may wait for what was sent from the files
-        self._count()
+        self._update_copies()
         log.info("CLUSTER: node %d has been sent all of %s", follower.number, self._whose)
         return False
 
@@ -465,7 +465,8 @@ class LeaderSide:
 
     # how far the copies are
 
-    def _count(self) -> None:
+    def _update_copies(self) -> None:
+        """Move the marks of the copies to where the in-sync followers are, and note which followers have caught up."""
         whole = [follower for follower in self.followers.values() if follower.has_replica]
         for follower in whole:
             follower.is_caught_up |= follower.is_live
