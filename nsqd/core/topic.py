@@ -77,7 +77,7 @@ class Topic:
         self.intake = Intake(self, context.agenda, context.ids, dedup, producers, self.journal.promise)
         self.publish = self.intake.publish  # the hot path saves a call this way
         self.distribution = Distribution(name, context, self.offsets, self.journal, producers)
-        self.readers = self.distribution.all  # all readers, by number
+        self.readers = self.distribution.readers  # all readers, by number
         self.channels = self.distribution.channels  # the readers that are channels, by name
         self.cursors: dict[str, Cursor] = {}  # of clients that read the topic back, by name
         self.journal.hold(self.cursors)
