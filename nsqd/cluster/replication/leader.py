@@ -43,7 +43,8 @@ NO_ROOM_FOR = 600_000_000_000
 HOLD = 30_000_000_000  # ns for which segments are kept after some bytes were sent
 OUT_OF_SYNC = 5_000_000_000  # ns after which a follower that does not keep up is removed from the in-sync ones
 KEEP_EVERY = 1_000_000_000  # ns between two checks of which segments are gone
-REPORT_EVERY = 60_000_000_000  # ns between two lines about replies that were given up
+REPORT_EVERY = 60_000_000_000  # ns between two lines about replies that were given up, or about publishes that wait
+LATE = 500_000_000  # ns that a publish waits for copies until a line says for which nodes
 
 
 class LeaderSide:
@@ -83,6 +84,7 @@ class LeaderSide:
         self._keep_due = 0
         self._now = 0  # time of the last tick
         self._write_times = WriteTimes(source.end)
+        self._late_due = 0  # monotonic ns: when the log may have the next line about publishes that wait
         self._reported = 0  # replies given up that the log has a line about
         self._report_due = 0  # monotonic ns: when it may have the next one
         self._reached = 0  # position up to which a follower had a log whose sync has failed
@@ -117,6 +119,7 @@ class LeaderSide:
         if now >= self._keep_due:
             self._keep_due = now + KEEP_EVERY
             self._send_segments()
+        self._report_late(now)
         self.copies.expire(now)
         self._report_given_up(now)
         self._write_times.note(self.source.end, now)
@@ -131,6 +134,17 @@ class LeaderSide:
         if count and now >= self._report_due:
             log.warning("CLUSTER: %d replies to publishes into %s were given up: no copy in time", count, self._whose)
             self._reported, self._report_due = self.copies.given_up, now + REPORT_EVERY
+
+    def _report_late(self, now: int) -> None:
+        """Log for which nodes publishes have waited for long, at most once in REPORT_EVERY."""
+        waited = self.copies.longest_wait(now)
+        if waited >= LATE and now >= self._late_due:
+            late = sorted(number for number, one in self.followers.items() if one.written < self.source.end)
+            log.info(
+                "CLUSTER: publishes into %s have waited for copies for %.1f s: nodes %s have not confirmed them",
+                self._whose, waited / SECOND, late,
+            )  # fmt: skip
+            self._late_due = now + REPORT_EVERY
 
     def _ask(self, follower: Follower) -> None:
         """Ask a follower what it has. Its earlier reports no longer count."""
