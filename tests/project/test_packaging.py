@@ -101,8 +101,8 @@ def test_only_a_commit_is_released(tmp_path: Path) -> None:
     for command in ("init --quiet", "-c user.name=a -c user.email=a@b commit --quiet --allow-empty --message=a"):
         subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
     require_committed(tmp_path)
-    (tmp_path / "new.py").touch()
-    with pytest.raises(ReleaseError, match=r"new\.py"):
+    (tmp_path / "new").touch()
+    with pytest.raises(ReleaseError, match="new"):
         require_committed(tmp_path)
 
 
