@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from bench.ports import lease_port
-from docs.dashboards import DASHBOARDS
+from docs.dashboards import DASHBOARDS, recording_rules
 from docs.flags_page import DAEMONS, OPTIONS
 from docs.generate import GRAFANA
 from pipeline.command_line import parser
@@ -149,6 +149,13 @@ def test_dashboards_are_up_to_date_and_ask_for_what_is_there() -> None:
             by = re.search(r"sum by \(([^)]*)\)", query.expr)
             if by is not None:
                 assert shown <= set(re.findall(r"\w+", by[1])), query
+
+
+def test_each_recorded_series_is_asked_for_and_the_other_way_round() -> None:
+    queries = [query.expr for one in DASHBOARDS for row in one.rows for panel in row for query in panel.queries]
+    asked = re.findall(r"\w+:\w+:\w+", " ".join(queries) + (ROOT / "deploy/alerts.yaml").read_text())
+    recorded = [rule["record"] for group in yaml.safe_load(recording_rules())["groups"] for rule in group["rules"]]
+    assert set(asked) == set(recorded)
 
 
 def test_the_archive_is_a_job_of_the_pipeline() -> None:

@@ -438,7 +438,7 @@ def fetched(client: Client, jobs: list[tuple[str, Job, bytes]]) -> bytes:
 
 
 def _fetched(client: Client, queue: str, job_id: bytes, content: bytes, nacks: int, more: int) -> bytes:
-    """Return a job in the reply to a GETJOB, with what that asked for. `content`: the body, with its headers in front if it did."""
+    """Return a job in the reply to a GETJOB, with what that asked for. `content`: with headers if it did."""
     headers, body = split_headers(content) if client.worker.takes_headers else ((), content)
     parts = [resp.bulk(queue.encode()), resp.bulk(job_id), resp.bulk(body)]
     if client.wants_counters:
