@@ -180,6 +180,13 @@ def test_master_workers_and_images_are_there() -> None:
     assert "USER 10001" in DOCKERFILE.split("AS daemons")[1].split("FROM")[0]
 
 
+@pytest.mark.process
+def test_the_workflows_pass_their_linter() -> None:
+    command = [str(Path(sys.executable).with_name("zizmor")), "--offline", "--no-progress", ".github/workflows"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 UNITS = sorted((ROOT / "deploy/systemd").glob("*.service"))
 systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
 
