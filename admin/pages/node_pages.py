@@ -12,7 +12,7 @@ from starlette.requests import Request
 from admin.alarms.book import Alarm
 from admin.alarms.node_checks import HANGS
 from admin.alarms.pages import AlarmPages
-from admin.alarms.rules import Severity
+from admin.alarms.rules import BY_NAME, Severity
 from admin.alarms.subject import Place
 from admin.nodes.cluster import AllFailed, Producer
 from admin.nodes.inventory import NodeRecord, NodeState
@@ -70,6 +70,7 @@ _NODE = (
     "memory",
     "started",
 )
+_ORDER = ("topics", "channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 _MEMBER = (
     "node", "address", "http_address", "state", "others", "copies_possible", "copies_wanted", "replies_given_up",
     "last_position", "led_by", "recover",
@@ -173,6 +174,7 @@ class NodePages:
         figures = record.figures if who.sees_all else {}
         return {
             "page_of": "node_down", "title": f"Node {record.address}", "record": record, "stuck": visible, "hangs": HANGS,
+            "runbook": self.alarms.runbook(BY_NAME["node-down"]),
             "state": record.state(self.site.queries.clock()).value, "totals": _labeled(figures),
             "table": [
                 {"topic": one.topic, "messages": one.messages, "buried": one.buried, "reported_at": one.at or record.figures_at}
@@ -371,7 +373,11 @@ def _figures(record: NodeRecord, state: NodeState) -> Mapping[str, int]:
 
 def _labeled(figures: Mapping[str, object]) -> list[tuple[str, str]]:
     """Return labels and values of counts: ("In flight", "1,234") for "in_flight"."""
-    return [(name.replace("_", " ").capitalize(), count(number(value))) for name, value in figures.items()]
+    ordered = sorted(figures, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    return [
+        ("Published" if name == "messages" else name.replace("_", " ").capitalize(), count(number(figures[name])))
+        for name in ordered
+    ]
 
 
 def copy_row(copy: LogCopy) -> JsonObject:
