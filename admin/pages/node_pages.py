@@ -55,21 +55,9 @@ MOST_INACTIVE = 1_000  # topics without a node shown on the lookup page
 MOST_TOMBSTONABLE = 1_000  # topics offered on the page of a node
 # Columns of the exported tables of nodes, and of the nodes of a cluster.
 _NODE = (
-    "node",
-    "hostname",
-    "version",
-    "state",
-    "alarms",
-    "topics",
-    "depth",
-    "figures_at",
-    "disk_free",
-    "disk_at",
-    "rate_in",
-    "cpu",
-    "memory",
-    "started",
-)
+    "node", "hostname", "version", "state", "alarms", "registered", "topics", "depth", "in_flight", "buried", "clients",
+    "figures_at", "disk_free", "disk_at", "rate_in", "cpu", "memory", "started", "copies",
+)  # fmt: skip
 _ORDER = ("topics", "channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 _MEMBER = (
     "node", "address", "http_address", "state", "others", "copies_possible", "copies_wanted", "replies_given_up",
@@ -131,9 +119,9 @@ class NodePages:
             "registered": len(one.remote_addresses) if record.is_named else 0,
             "topics": len(who.visible(name for name, _ in one.topics)),
             "tombstoned": [name for name, tombstoned in one.topics if tombstoned and who.sees(name)],
-            "figures": figures, "figures_at": record.held_at if state.is_gone else record.figures_at,
-            "depth": figures.get("depth"), "disk_free": disk.get("disk_free"),
-            "disk_share": disk.get("disk_share"), "disk_at": disk.get("disk_at", 0),
+            "figures_at": record.held_at if state.is_gone else record.figures_at,
+            **{name: figures.get(name) for name in ("depth", "in_flight", "buried", "clients")},
+            "disk_free": disk.get("disk_free"), "disk_share": disk.get("disk_share"), "disk_at": disk.get("disk_at", 0),
             "copies": self._copies(record.address), **asdict(load), "started": load.started * SECOND,
         }  # fmt: skip
 
