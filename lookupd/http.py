@@ -71,6 +71,7 @@ class Handlers:
     cluster_nodes: Callable[[], list[ClusterNode]] = list
     dates: CertificateDates | None = None  # when the certificates end
     metrics_auth: bool = False  # /metrics, which names topics, needs the right STATS
+    https_port: int = 0  # 0: no HTTPS
     debugging: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an answer to /debug is made
     long_polls: LongPolls = field(init=False)
 
@@ -125,8 +126,10 @@ class Handlers:
     async def info(self, request: Request) -> Response:
         dates = self.dates.all if self.dates is not None else ()
         certificates = [{"option": one.option, "ends": one.ends} for one in dates]
-        own: dict[str, object] = {"penstock_version": PENSTOCK_VERSION} if wants_extensions(request) else {}
-        return json_response({"version": NSQ_VERSION} | own | ({"certificates": certificates} if certificates else {}))
+        additions: dict[str, object] = {"certificates": certificates, "https_port": self.https_port}
+        if wants_extensions(request):
+            additions["penstock_version"] = PENSTOCK_VERSION
+        return json_response({"version": NSQ_VERSION} | {key: value for key, value in additions.items() if value})
 
     async def topics(self, request: Request) -> Response:
         return json_response({"topics": await self.bridge.call(self.registry.topics)})

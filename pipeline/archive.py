@@ -66,7 +66,7 @@ def _line(error: Exception) -> str:
 def archiver_of(lake: Lake, options: ReadOptions, asker: Asker, run_tasks: Runner, most: int) -> Archiver:
     """Return an archiver that has asked the nodes and opened the table. `most`: messages of a batch."""
     follower = Follower(options, asker)
-    follower.ask_all(may_be_deleted=True)
+    follower.ask_all(may_be_deleted=True, may_be_lost=True)
     topics = {place.topic for place in follower.ranges}
     table = MessageTable.open_or_create(lake, by_topic=len(topics) <= MOST_TOPICS)
     archiver = Archiver(table, follower, run_tasks, most)

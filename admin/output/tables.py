@@ -45,6 +45,8 @@ def _failure_share(client: JsonObject) -> float | None:
     return _ratio(client["requeue_count"], client["requeue_count"] + client["finish_count"])
 
 
+SINCE_START = frozenset(("messages", "message_count", "requeued", "timed_out"))  # columns whose heads say so
+
 _OLDEST: Column[Row] = Column("oldest", "Oldest message", lambda row: age_of(row.oldest))
 _DRAIN: Column[Row] = Column("drain", "Time to drain", attrgetter("drain_rank"))
 _STATES = _columns(

@@ -17,7 +17,7 @@ from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.leader_frames import LogExtent
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.common_point import common_end, continued, first_missing
-from nsqd.cluster.replication.follower import Batch, Follower, KnownNode, Work, chosen
+from nsqd.cluster.replication.follower import Batch, Follower, KnownNode, Phase, Work, chosen
 from nsqd.cluster.replication.in_sync import InSync
 from nsqd.cluster.replication.lag import LAGGING, WriteTimes
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
@@ -112,7 +112,7 @@ class LeaderSide:
             if 0 < follower.ask_at <= now:
                 self._ask(follower)
         self._count()
-        self._name(wanted, now)
+        self._record_in_sync(wanted, now)
         self._release(wanted)
         if now >= self._keep_due:
             self._keep_due = now + KEEP_EVERY
@@ -134,7 +134,7 @@ class LeaderSide:
 
     def _ask(self, follower: Follower) -> None:
         """Ask a follower what it has. Its earlier reports no longer count."""
-        follower.ask_at, follower.is_asked = 0, True
+        follower.ask_at, follower.phase = 0, Phase.ASKED
         follower.asked += 1
         self._send(follower.link, stream.pack_follow(follower.asked))
 
@@ -204,7 +204,7 @@ class LeaderSide:
             return  # it was let go meanwhile
         if kind is FrameKind.HAVE:
             have = stream.unpack_have(content)
-            if not follower.is_asked or have.asked != follower.asked:
+            if follower.phase is not Phase.ASKED or have.asked != follower.asked:
                 return  # it has written more since then, or will get another frame
             try:
                 self._begin(follower, have)
@@ -225,8 +225,8 @@ class LeaderSide:
     def _gave_up(self, follower: Follower, why: str) -> None:
         """Handle that a follower cannot continue at present. It reports again what it has when it can."""
         follower.failure = why
-        follower.is_live = follower.has_replica = follower.is_caught_up = False
-        follower.is_asked = True
+        follower.phase = Phase.ASKED
+        follower.has_replica = follower.is_caught_up = False
         if why == stream.NOT_LEADER:  # it does not know yet that this node has promoted the log
             follower.ask_at = self._now + ASK_OTHERWISE
         else:
@@ -239,7 +239,7 @@ class LeaderSide:
 
     def _begin(self, follower: Follower, have: stream.Have) -> None:
         """Decide from where on the log is sent to a follower. Raises OSError if a segment cannot be read."""
-        follower.is_asked = follower.is_live = follower.has_replica = follower.is_caught_up = False
+        follower.has_replica = follower.is_caught_up = False
         follower.failure = ""
         follower.kept = []
         source = self.source
@@ -248,12 +248,12 @@ class LeaderSide:
         bases = source.bases()
         place = continued(source, bases, common, have)
         if place is not None:
-            follower.is_resyncing = False
+            follower.phase = Phase.CATCHING_UP
             follower.base, follower.at = place
             follower.file = source.file(follower.base) if follower.at else None
             self._send(follower.link, stream.pack_epochs(FrameKind.RESUME, epochs))
         else:
-            follower.is_resyncing = True
+            follower.phase = Phase.RESYNCING
             follower.base, follower.at, follower.file = first_missing(source, bases, common, have), 0, None
             self._send(follower.link, stream.pack_resync(follower.base, epochs))
         self._hold(follower)
@@ -299,7 +299,7 @@ class LeaderSide:
             link = follower.link
             is_behind = follower.has_replica and self.source.end - follower.written > MOST_BEHIND
             if link.backlog > MOST_LIVE or is_behind:
-                follower.is_live = False  # it is sent the rest from the files
+                follower.phase = Phase.CATCHING_UP
                 follower.base, follower.at = segment, at
                 follower.file = self.source.file(segment)
                 continue
@@ -336,13 +336,13 @@ class LeaderSide:
     def _ask_again(self, follower: Follower) -> None:
         """Begin again with a follower, soon: the file that was being sent no longer exists."""
         follower.ask_at = self._now + ASK_AFTER
-        follower.is_asked, follower.is_live, follower.is_caught_up = True, False, False
+        follower.phase, follower.is_caught_up = Phase.ASKED, False
         self._count()
 
     def _send_next(self, follower: Follower) -> bool:
         """Send the next bytes to a follower, or have it read. Returns False if nothing more can be done now. Raises OSError."""
         link, source = follower.link, self.source
-        if follower.is_live or follower.is_asked or follower.is_reading or link.closing or link.backlog > CHUNK:
+        if not follower.reads_files or follower.is_reading or link.closing or link.backlog > CHUNK:
             return False
         if follower.has_replica and self._sent(follower) - follower.written > MOST_BEHIND:
             return False
@@ -378,8 +378,7 @@ class LeaderSide:
             return True
         if follower.is_resyncing:
             self._send(link, stream.pack_switch(source.end))
-            follower.is_resyncing = False
-        follower.is_live = True
+        follower.phase = Phase.LIVE
         source.hold(follower.number, 0)
         self._send(link, stream.pack_sync(True))  # replies may wait for what was sent from the files
         self._count()
@@ -413,7 +412,7 @@ class LeaderSide:
 
     def _read(self, follower: Follower, file: SegmentFile, at: int, result: tuple[bytes, int] | OSError) -> None:
         follower.is_reading = False
-        if self.followers.get(follower.number) is not follower or follower.is_asked or follower.is_live:
+        if self.followers.get(follower.number) is not follower or not follower.reads_files:
             return
         if (follower.file, follower.at) != (file, at):  # it has said meanwhile that it needs something else
             self.pump()
@@ -436,7 +435,7 @@ class LeaderSide:
         elif not result:
             log.error("CLUSTER: the segment at %d is missing here, and no other node has it", base)
             self.source.forget(base)
-        if result is not True and self.followers.get(follower.number) is follower and not follower.is_asked:
+        if result is not True and self.followers.get(follower.number) is follower and follower.phase is not Phase.ASKED:
             self._ask_again(follower)
         self.pump()
 
@@ -459,7 +458,7 @@ class LeaderSide:
             return
         bases = self.source.bases()
         for follower in self.followers.values():
-            if follower.has_replica and not (follower.is_asked or follower.is_resyncing) and follower.kept != bases:
+            if follower.has_replica and follower.phase in (Phase.CATCHING_UP, Phase.LIVE) and follower.kept != bases:
                 if not set(follower.kept) <= set(bases) or not follower.kept:
                     self._send(follower.link, stream.pack_keep(self.source.end, bases))
                 follower.kept = bases
@@ -484,7 +483,7 @@ class LeaderSide:
             self.source.hold(number, 0)
         self.followers.clear()
 
-    def _name(self, wanted: list[int], now: int) -> None:
+    def _record_in_sync(self, wanted: list[int], now: int) -> None:
         """Record the in-sync followers in the log, if they changed."""
         if self.source.is_broken:
             return
@@ -550,7 +549,7 @@ class LeaderSide:
 def _state(follower: Follower, counts: bool, lag: int) -> str:
     if follower.failure:
         return "failed"
-    if follower.is_asked:
+    if follower.phase is Phase.ASKED:
         return "asked"
     if not (follower.is_caught_up and counts):
         return "catching up"

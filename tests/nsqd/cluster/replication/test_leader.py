@@ -7,7 +7,7 @@ import pytest
 from nsqd.cluster.membership.leader_frames import LogExtent
 from nsqd.cluster.replication import leader as leader_module
 from nsqd.cluster.replication import stream
-from nsqd.cluster.replication.follower import Follower
+from nsqd.cluster.replication.follower import Follower, Phase
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader
 from nsqd.cluster.wire.link import Link
@@ -409,7 +409,7 @@ def test_a_node_that_is_chosen_once_more_for_a_while_is_sent_drop_again() -> Non
             now += 1_000_000_000
             side.leader_side.tick(now)
             for number, follower in list(side.leader_side.followers.items()):
-                if follower.is_asked:
+                if follower.phase is Phase.ASKED:
                     have = stream.Have(log.end, [(FIRST.pack(), 0)], {0: 0, second: 0}, follower.asked)
                     side.leader_side.receive(cluster.links[number], FrameKind.HAVE, stream.pack_have(have)[5:])
                 copied = stream.pack_copied(log.end, log.end)[5:]
