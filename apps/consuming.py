@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from apps.client_context import consumer_addresses, job_address, job_tls, settings_of
+from apps.client_context import consumer_addresses, job_address, job_tls, jobs_failure, settings_of
 from apps.interrupts import Interrupts
 from apps.node_client import add_address
 from apps.nsq_tail import Printer, write_unless_interrupted
@@ -162,7 +162,7 @@ def _reserve(arguments: argparse.Namespace) -> int:
             for job in kept:
                 job.release()
     except (JobsError, ValueError) as error:
-        raise CommandError(f"{job_address(context)}: {error}") from None
+        raise jobs_failure(context, error) from None
     return ExitCode.DONE
 
 

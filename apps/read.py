@@ -26,6 +26,7 @@ from apps.past import LogAt, find_log, log_at, logs_of, members
 from shared.log import escape
 from shared.terminal.commands import CommandError, Commands, make_command
 from shared.terminal.output import body_line
+from shared.tls.client import why_failed
 
 PAGE = 1000  # messages asked for at a time
 PAGE_BYTES = 8 * 1024 * 1024  # bytes of bodies asked for at a time
@@ -218,7 +219,7 @@ def _asked(client: httpx.Client, address: str, path: str, query: dict[str, str])
         answer = client.get(url_of(address) + path, params=query)
         return answer.json() if answer.status_code == 200 else None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        print(f"penstock: {address} does not answer: {error}", file=sys.stderr)
+        print(f"penstock: {address} does not answer: {why_failed(error)}", file=sys.stderr)
         return None
 
 

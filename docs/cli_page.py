@@ -42,7 +42,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "create invoices/worker", "config orders retention=24h", "pause orders/mail --for 10m", "unpause orders/mail",
         "bury orders mail --state ready --count 2", "kick orders mail --state buried --all --dry-run",
         "kick orders mail --state buried --all --yes",
-        "requeue orders mail --offset 0 --node 127.0.0.1:4151 --delay 60000",
+        "requeue orders mail --offset 0 --node 127.0.0.1:4151 --delay 1m",
         "move orders mail --state ready --to archive", "finish orders mail --state ready --count 1",
         "disconnect orders mail CLIENT --yes", "empty orders/mail --dry-run", "delete orders --yes",
         "drain 127.0.0.1:4251 --yes", "undrain 127.0.0.1:4251", "request GET /ping",

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _APP = os.path.join(_HERE, "_app")
@@ -63,11 +64,17 @@ disque_server = _script("nsqd.commands.disque_server")  # the same for clients o
 pipeline = _script("pipeline.main")  # `penstock pipeline`, for spark-submit
 
 
+def _parsers() -> list[Any]:
+    """Return the parsers of all commands of `penstock`."""
+    others = ("pipeline.command_line" if one == "pipeline.main" else one for one in _ELSEWHERE.values())
+    modules = dict.fromkeys(("admin.terminal.main", "apps.penstock", *others))
+    return [import_module(module).parser() for module in modules]
+
+
 def _complete(arguments: list[str]) -> None:
     """Print the words of all commands for a shell, and exit."""
     sys.path.insert(0, _ROOMS)
-    parsers = [import_module(module).parser() for module in ("admin.terminal.main", "apps.penstock")]
-    sys.exit(import_module("shared.terminal.completion").main(parsers, arguments))
+    sys.exit(import_module("shared.terminal.completion").main(_parsers(), arguments))
 
 
 def penstock() -> None:
