@@ -21,6 +21,7 @@ from penstock.client import Consumer, Producer
 from penstock.jobs import Jobs, JobsError, JobsSettings
 from penstock.protocol import is_valid_name
 from penstock.sansio.errors import ClientError
+from shared.counted import counted
 from shared.terminal.commands import (
     CommandError,
     Commands,
@@ -224,6 +225,6 @@ def _put(arguments: argparse.Namespace) -> int:
                 jobs.put(body, arguments.priority, arguments.delay, arguments.ttr)
                 count += 1
     except (JobsError, ValueError) as error:
-        raise CommandError(f"{job_address(context)}: {error}; {count} jobs were put before") from None
+        raise CommandError(f"{job_address(context)}: {error}; {counted(count, 'job')} put before") from None
     _report(arguments, count, "put")
     return ExitCode.DONE

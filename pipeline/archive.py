@@ -25,6 +25,7 @@ from penstock.spark.options import ReadOptions, read_options
 from pipeline.archiver import Archiver, Runner, Tasks
 from pipeline.saying import say
 from pipeline.session import GATEWAY, cause, spark_errors, spark_runner
+from shared.counted import counted
 
 LONGEST_WAIT = 60.0  # s before an archive starts again
 _FAILURES = (Unreachable, NoAnswer, Refused, DeltaError, OSError, StoreError)  # of nodes and stores, which may end
@@ -79,7 +80,7 @@ def _archive(archiver: Archiver, given: argparse.Namespace) -> int:
     while not given.once:
         time.sleep(given.every)
         archiver.batch()
-    say(f"archived {archiver.done:,} messages; {given.lake} has {archiver.table.count():,}")
+    say(f"archived {counted(archiver.done, 'message')}; {given.lake} has {archiver.table.count():,}")
     return 1 if archiver.stopped else 0
 
 

@@ -22,6 +22,7 @@ from penstock.spark.offsets import LogPosition, NodeTopic, Span, TopicRange, cli
 from penstock.spark.options import LATEST
 from penstock.spark.reading import DataLoss
 from pipeline.saying import say
+from shared.counted import counted
 
 Tasks = Sequence[tuple[Span, ...]]
 Runner = Callable[[Work, Tasks], Iterable[Outcome]]  # runs the work for each task
@@ -104,7 +105,9 @@ class Archiver:
         self.done += count
         if advances:
             took = time.monotonic() - began
-            say(f"archived {count:,} messages in {took:.1f} s ({count / took:,.0f}/s), {self.done:,} since the start")
+            say(
+                f"archived {counted(count, 'message')} in {took:.1f} s ({count / took:,.0f}/s), {self.done:,} since the start"
+            )
         return sum(one.end - one.first for one in advances)
 
     def _end(self, target: Positions | None) -> Positions:

@@ -10,6 +10,8 @@ from starlette.responses import Response
 
 from nsqd.http.node import Node
 from shared.http.api import json_response, live, plain
+from shared.http.extensions import wants_extensions
+from shared.version import PENSTOCK_VERSION
 
 
 class HealthRoutes:
@@ -44,7 +46,12 @@ class HealthRoutes:
                 "max_output_buffer_timeout": options.max_output_buffer_timeout,
                 "max_deflate_level": options.max_deflate_level,
                 # the release of 1.3.0 does not know these keys
+<<<<<<< HEAD
                 **{key: value for key, value in additions.items() if value},
+=======
+                **{key: value for key, value in topology.items() if value},
+                **({"penstock_version": PENSTOCK_VERSION} if wants_extensions(request) else {}),
+>>>>>>> pages
             }
         )
 

@@ -12,7 +12,7 @@ from nsqd.start.listeners import Listeners, announced
 from shared.auth.own_token import own_token
 from shared.process.daemon import broadcast_address
 from shared.process.listen import WILDCARDS, Listener, display, parse_address
-from shared.version import NSQ_VERSION
+from shared.version import NSQ_VERSION, PENSTOCK_VERSION
 
 if TYPE_CHECKING:
     from nsqd.cluster.wire.visit import Visits
@@ -73,8 +73,9 @@ def lookup_identity(options: NsqdOptions, listeners: Listeners, info: Info, log_
         "http_port": info.http_port,
         "hostname": info.hostname,
         "broadcast_address": info.broadcast_address,
-        "node_id": options.node_number(),  # an addition, like the next two: the original ignores them
+        "node_id": options.node_number(),  # an addition, like the next three: the original ignores them
         "capabilities": CAPABILITIES,
+        "penstock_version": PENSTOCK_VERSION,
     }
     if info.https_port:
         identity["https_port"] = info.https_port

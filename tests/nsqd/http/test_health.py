@@ -33,3 +33,5 @@ def test_info(node: LocalNode) -> None:
         f'"http_port":4151,"tcp_port":4150,"start_time":{START // SECOND},"max_heartbeat_interval":60000000000,'
         '"max_output_buffer_size":65536,"max_output_buffer_timeout":30000000000,"max_deflate_level":6}'
     ), "no HTTPS, and no topology"
+    extended = ask(node, "GET", "/info", b"", "X-Nsq-Extensions: true")
+    assert b'"penstock_version":"0.' in extended.body
