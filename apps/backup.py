@@ -17,6 +17,7 @@ from typing import Any, cast
 import httpx
 
 from apps.node_client import add_address, open_client, why_refused
+from shared.counted import counted
 from shared.files import sync_directory
 from shared.terminal.commands import CommandError, Commands, NoAnswer, make_command
 from shared.terminal.context import START
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     result = {"directory": str(target), "files": count, "bytes": size, "left_out": list(left_out)}
-    text = f"copied {count} files, {size} bytes to {target}; check the copy with: penstock verify {target}"
+    text = f"copied {counted(count, 'file')}, {size} bytes to {target}; check the copy with: penstock verify {target}"
     print(json.dumps(result) if arguments.json else text)
     return 0
 

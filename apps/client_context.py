@@ -13,6 +13,7 @@ from apps.cluster import tcp_addresses
 from apps.node_client import open_client, url_of
 from penstock.jobs import ConnectionLost
 from penstock.sansio.settings import CLIENT_NAME, Settings
+from shared.counted import counted
 from shared.http.bounded import AnswerError, parse_object
 from shared.terminal.commands import CommandError, NoAnswer
 from shared.terminal.context import JOBS, START, Context
@@ -77,7 +78,7 @@ def jobs_failure(context: Context, error: Exception, done: int = 0) -> CommandEr
     address = job_address(context)
     if isinstance(error, ConnectionLost) and not done:
         return NoAnswer(f"cannot reach {address}: {why_failed(error)}: {START}")
-    return CommandError(f"{address}: {error}" + (f"; {done} jobs were put before" if done else ""))
+    return CommandError(f"{address}: {error}" + (f"; {counted(done, 'job')} put before" if done else ""))
 
 
 def job_tls(context: Context) -> ssl.SSLContext | None:

@@ -17,6 +17,7 @@ from shared.cluster.answer import MEMBER, NO_RECORD, read_answer
 from shared.cluster.health import ClusterHealth, Level, health_of
 from shared.cluster.merge import cluster_states
 from shared.cluster.state import CLOSED, ClusterState, LogState
+from shared.counted import counted
 from shared.http.bounded import AnswerError, parse_object, read_whole
 from shared.log import escape
 from shared.terminal.commands import CommandError, Commands, make_command, seconds
@@ -242,7 +243,7 @@ def _behind(cluster: ClusterState, log: LogState) -> str:
     found = []
     for copy in cluster.copies:
         if copy.log_id == log.log_id and copy.follower not in (log.leader, *log.replicas) and copy.state != "unused":
-            lag = f", {copy.behind:,} bytes behind" if copy.behind else ""
+            lag = f", {counted(copy.behind, 'byte')} behind" if copy.behind else ""
             lag += f" for {copy.lag_seconds:.0f} s" if copy.behind and copy.lag_seconds else ""
             found.append(f"{copy.follower} ({copy.state}{lag})")
     return ", ".join(found) or "-"

@@ -23,6 +23,7 @@ import httpx
 
 from apps.node_client import REFUSALS, add_address, open_client, url_of
 from apps.past import LogAt, find_log, log_at, logs_of, members
+from shared.counted import counted
 from shared.log import escape
 from shared.terminal.commands import CommandError, Commands, make_command
 from shared.terminal.output import body_line
@@ -236,7 +237,9 @@ def _cursor_start(client: httpx.Client, address: str, arguments: argparse.Namesp
         if one["owner"] and one["owner"] != owner:
             raise CommandError(f"cursor {name} belongs to {one['owner']}: give --owner {one['owner']} to advance it")
         if one["gone"]:
-            print(f"penstock: {one['gone']} messages expired before cursor {name} read them", file=sys.stderr)
+            print(
+                f"penstock: {counted(one['gone'], 'message')} expired before cursor {name} read them", file=sys.stderr
+            )
             return "earliest"
         return str(one["offset"])
     made = request(client, "POST", "/topic/cursor", query | {"name": name, "owner": owner}, address)

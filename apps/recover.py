@@ -16,6 +16,7 @@ import httpx
 
 from apps.backup import fetch, partial_of
 from apps.node_client import open_client, url_of, why_refused
+from shared.counted import counted
 from shared.files import sync_directory
 from shared.terminal.commands import CommandError, Commands, make_command
 from shared.terminal.context import CREDENTIALS, add_context
@@ -79,9 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     partial.rename(target)
     sync_directory(target.parent)
     result = {"directory": str(target), "from": copy.address, "files": count, "bytes": size, "silent": silent}
-    text = (
-        f"copied {count} files, {size} bytes from {copy.address} to {target}; check it with: penstock verify {target}"
-    )
+    copied = f"copied {counted(count, 'file')}, {size} bytes from {copy.address} to {target}"
+    text = f"{copied}; check it with: penstock verify {target}"
     print(json.dumps(result) if arguments.json else text)
     return 0
 

@@ -6,6 +6,7 @@ rooms first in the module search path, and only its function imports a room.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -15,6 +16,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _APP = os.path.join(_HERE, "_app")
 _ROOMS = _APP if os.path.isdir(_APP) else os.path.dirname(_HERE)
 _VERSION_ONLY = (["-version"], ["--version"])
+_DAEMONS = ("nsqd.main", "lookupd.main", "admin.main", "nsqd.commands.disque_server")
 _ALL_NODES = (  # subcommands of `penstock` about all nodes, of admin.terminal.main
     "alarms", "bury", "channels", "clients", "config", "create", "delete", "disconnect", "doctor", "drain", "empty", "finish",
     "kick", "messages", "move", "nodes", "pause", "peek", "producers", "queues", "redrive", "request", "requeue", "show",
@@ -37,7 +39,11 @@ def _run(module: str, program: str = "") -> None:
 
     If `program` is given, a lone -version prints the same line as the module would, without importing it. Our rooms come
     before PYTHONPATH and the working directory, which may have another `shared` or `admin`.
+    Until its event loop handles them, SIGINT and SIGTERM end a daemon with exit code 0 and no traceback: process 1 of a
+    container would ignore them.
     """
+    for number in (signal.SIGINT, signal.SIGTERM) if module in _DAEMONS else ():
+        signal.signal(number, lambda *_: sys.exit(0))
     sys.path.insert(0, _ROOMS)
     if program and sys.argv[1:] in _VERSION_ONLY:
         print(import_module("shared.version").version_line(program))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import html
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -19,6 +19,7 @@ from penstock.lake.table import missing_messages, open_table
 from pipeline.rollup import BASE
 from pipeline.rollups import STEPS, bounds, read_rows
 from pipeline.saying import say
+from shared.counted import counted
 
 MOST_POINTS = 400  # of a plot; a longer period gets a coarser grain
 
@@ -57,7 +58,7 @@ def run(given: argparse.Namespace) -> int:
     delivered = read_rows(lake, DELIVERIES, grain, since, until)
     out.write_text(_page(rows, grain, missing_messages(messages), archived, rolled, delivered))
     count, topics = sum(row["messages"] for row in rows), {row["topic"] for row in rows}
-    say(f"{count:,} messages of {_number(topics, 'topic')}, written to {out}")
+    say(f"{counted(count, 'message')} of {counted(len(topics), 'topic')}, written to {out}")
     return 0
 
 
@@ -77,7 +78,7 @@ def _page(
     parts = [
         f"<h1>Messages from {_time(begin)} to {_time(end + STEPS[grain])}</h1>",
         f"<p class=lead><b>{total.messages:,}</b> messages, <b>{_bytes(total.size)}</b>,"
-        f" {_number(topics, 'topic')}, {_number(nodes, 'node')}</p>",
+        f" {counted(len(topics), 'topic')}, {counted(len(nodes), 'node')}</p>",
         *(f"<p class=bad>Missing: {html.escape(gap)}</p>" for gap in missing),
         f"<p class=bad>{archived - rolled:,} archived messages are not rolled up yet</p>" if archived > rolled else "",
         _plot(f"Messages per {grain}, by topic", _series(rows, grain, "messages"), "{:,.0f}".format),
@@ -97,10 +98,6 @@ def _page(
             parts += ["<h2>Deliveries by producer</h2>", _deliveries(delivered, "producer")]
     title = f"Penstock report, {_time(begin)}"
     return _HTML.format(title=html.escape(title), body="\n".join(parts))
-
-
-def _number(found: Sized, noun: str) -> str:
-    return f"{len(found)} {noun}{'' if len(found) == 1 else 's'}"
 
 
 def _sums(rows: Iterable[dict[str, Any]], key: str | None) -> dict[str, Sum]:

@@ -27,6 +27,7 @@ from penstock.lake.table import dataset_of, open_table
 from pipeline import counts
 from pipeline.counts import AT, COUNTED, GRAINS, Counts, Kind, added, stored
 from pipeline.saying import say
+from shared.counted import counted
 
 BASE = 1.04  # ratio of neighboring buckets
 UP_TO = "penstock/rollup"  # application transaction: the version of the messages up to which they are counted
@@ -48,7 +49,7 @@ def run(given: argparse.Namespace) -> int:
             made = added(kind, [parts] if made is None else [made, parts])
             total += len(rows) if name == ROLLUP else 0
         store(lake, name, kind, made, messages.version())
-    say(f"rolled up {total:,} messages" if total else "nothing new is archived since the last rollup")
+    say(f"rolled up {counted(total, 'message')}" if total else "nothing new is archived since the last rollup")
     return 0
 
 

@@ -14,6 +14,7 @@ from deltalake.exceptions import DeltaError
 from penstock.lake.location import DELIVERIES, MESSAGES, ROLLUP, LakeError, lake_at, one_line
 from penstock.lake.table import open_table
 from pipeline.saying import say
+from shared.counted import counted
 
 
 def run(given: argparse.Namespace) -> int:
@@ -27,5 +28,5 @@ def run(given: argparse.Namespace) -> int:
             files = table.vacuum(given.hours, dry_run=given.dry_run, enforce_retention_duration=False, full=True)
         except DeltaError as error:
             raise LakeError(f"cannot vacuum {table.table_uri}: {one_line(error)}") from None
-        say(f"{name}: {'would remove' if given.dry_run else 'removed'} {len(files):,} files")
+        say(f"{name}: {'would remove' if given.dry_run else 'removed'} {counted(len(files), 'file')}")
     return 0

@@ -30,6 +30,7 @@ from admin.nodes.upstreams import Gathered, UpstreamError, Upstreams
 from admin.nodes.views import Row, topic_row
 from shared.cluster.merge import cluster_states
 from shared.cluster.state import ClusterStates
+from shared.counted import counted
 from shared.http.errors import HttpError
 from shared.json_fields import JsonObject, number, objects, text
 from shared.values import SECOND
@@ -141,7 +142,7 @@ class Queries:
         every = [one for one in self.inventory.all() if not topic or one.producer.carries(topic)]
         down = {one.address for one in self.down() if one.led_by is None}
         missing = sum(one.address in down for one in every)
-        return f"{len(every) - missing} of {len(every)} nodes" if missing else ""
+        return f"{len(every) - missing} of {counted(len(every), 'node')}" if missing else ""
 
     def missing_past(self, topic: str, channel: str) -> list[MissingNode]:
         """Return from when to when the series of a topic or channel lack a node that is gone: see SeriesPast.missing."""

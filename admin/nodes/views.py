@@ -15,6 +15,7 @@ from admin.nodes.decoders import decode, printable, text_of
 from admin.nodes.merge import fields
 from admin.times import age_element, clock_element, is_old, moment, moment_element, second_element
 from penstock.protocol.names import is_valid_name
+from shared.counted import counted
 from shared.json_fields import JsonObject, number, objects, text
 from shared.values import SECOND, whole_number
 
@@ -159,7 +160,7 @@ def with_rate(row: Row, name: str, value: float) -> Row:
 def left_out(rows: Sequence[object], most: int, kind: str) -> list[str]:
     """Return the notice about the rows beyond `most`, which the page does not show."""
     more = len(rows) - most
-    return [f"{more} more {kind} are not shown. Export the table to see all of them."] if more > 0 else []
+    return [f"{counted(more, f'more {kind}')} not shown. Export the table for all rows."] if more > 0 else []
 
 
 def page_of(rows: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
@@ -306,8 +307,8 @@ def arguments(given: dict[str, object]) -> str:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "segment": segment,
-    "arguments": arguments, "traits": traits, "age": age, "lasting": lasting, "moment": moment_element,
+    "count": count, "counted": counted, "rate": rate, "percent": percent, "duration": duration, "bytes": size,
+    "segment": segment, "arguments": arguments, "traits": traits, "age": age, "lasting": lasting, "moment": moment_element,
     "second": second_element, "clock": clock_element, "is_old": is_old, "moment_text": moment, "is_topic": is_valid_name,
 }  # fmt: skip
 

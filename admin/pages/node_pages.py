@@ -49,6 +49,7 @@ from shared.cluster.state import LogCopy, shortage
 from shared.http.api import query
 from shared.json_fields import JsonObject, number, objects, text
 from shared.values import SECOND
+from shared.version import version_words
 
 MOST_INACTIVE = 1_000  # topics without a node shown on the lookup page
 MOST_TOMBSTONABLE = 1_000  # topics offered on the page of a node
@@ -121,7 +122,7 @@ class NodePages:
         one, state, alarms = record.producer, record.state(now), self._alarms_of(record.address, who)
         figures = _figures(record, state) if who.sees_all else {}
         return {
-            "node": record.address, "hostname": one.hostname, "version": one.version, "tcp_port": one.tcp_port,
+            "node": record.address, "hostname": one.hostname, "version": one.runs, "tcp_port": one.tcp_port,
             "state": _state(state, alarms), "alarms": ", ".join(one.rule.title for one in alarms),
             "is_critical": any(one.subject.severity is Severity.CRITICAL for one in alarms),
             "is_gone": state.is_gone, "is_draining": record.is_draining,
@@ -145,7 +146,7 @@ class NodePages:
         if record is not None:
             state = _state(record.state(now), self._alarms_of(address, who))
             yield "State", "draining" if record.is_draining and state == NodeState.UP.value else state
-            yield "Version", record.producer.version
+            yield "Version", record.producer.runs
             if self.site.settings.lookupds and record.is_named:
                 yield "nsqlookupds", f"{len(record.producer.remote_addresses)} of {len(self.site.settings.lookupds)}"
         if disk:
@@ -321,10 +322,11 @@ class NodePages:
         try:
             answer = await self.site.queries.fallback.get_object(address, "/info")
         except UpstreamError as failed:
-            return {"address": address, "version": "", "error": in_words(str(failed))}
+            return {"address": address, "version": "-", "error": in_words(str(failed))}
         silent = self.site.queries.fallback.stale().get(address)
         error = f"No valid answer for {silent:.0f} s." if silent is not None else ""
-        return {"address": address, "version": text(answer.get("version"))[:100], "error": error}
+        versions = (text(answer.get(key))[:100] for key in ("version", "penstock_version"))
+        return {"address": address, "version": version_words(*versions), "error": error}
 
 
 def _load_facts(load: NodeLoad, now: int) -> Iterator[tuple[str, str]]:

@@ -25,6 +25,7 @@ from admin.output.message_filters import Filters
 from admin.terminal.arguments import add_command, name_of
 from admin.terminal.session import Session
 from admin.terminal.targets import STATE_HELP, Target, add_target, state_of, target_of
+from shared.counted import counted
 from shared.http.errors import HttpError
 from shared.json_fields import JsonObject, number, objects, text
 from shared.log import escape
@@ -176,7 +177,7 @@ async def _peek(session: Session, arguments: argparse.Namespace) -> int:
             sys.stdout.buffer.write(body_line(body_of(one)))
     sys.stdout.buffer.flush()
     if waiting:
-        print(f"{waiting} messages wait for copies on other nodes: their bodies are not shown yet", file=sys.stderr)
+        print(f"{counted(waiting, 'message')} without a body yet: waiting for copies on other nodes", file=sys.stderr)
     return ExitCode.DONE
 
 
@@ -302,7 +303,7 @@ async def _act_on_first(
     work.nodes = [node for node in nodes if counts[node]]
     total = sum(counts.values())
     wanted = total if arguments.all else min(arguments.count, total)
-    on = f"{len(+counts)} node{'' if len(+counts) == 1 else 's'}"
+    on = counted(len(+counts), "node")
     if arguments.dry_run or (wanted > 1 and (arguments.all or arguments.action in FINAL)):
         what = (
             f"{arguments.action} {wanted:,} of {total:,} {arguments.state.replace('_', ' ')} in {target.name} on {on}"

@@ -13,6 +13,7 @@ from admin.nodes.upstreams import UpstreamError
 from admin.nodes.views import count
 from admin.terminal.arguments import add_command, name_of
 from admin.terminal.session import Session
+from shared.counted import counted
 from shared.json_fields import JsonObject, number
 from shared.terminal.commands import CommandError, Commands, ExitCode, WrongArguments
 from shared.terminal.confirm import add_confirmation, is_confirmed
@@ -52,7 +53,9 @@ def add_commands(commands: Commands) -> None:
 async def _drain(session: Session, arguments: argparse.Namespace) -> int:
     node = (await session.node(arguments.node)).address
     before = await _ask(session.direct.get_object(node, "/node/drain"))
-    left = f"{count(number(before.get('depth')))} messages ready, {count(number(before.get('in_flight')))} in flight"
+    left = (
+        f"{counted(number(before.get('depth')), 'message')} ready, {count(number(before.get('in_flight')))} in flight"
+    )
     if before.get("draining") is not True and not is_confirmed(
         arguments, f"drain {node}: it takes no new messages; {left}"
     ):
@@ -114,7 +117,7 @@ async def _disconnect(session: Session, arguments: argparse.Namespace) -> int:
         raise CommandError(f"no consumer at {arguments.client[:100]}: see penstock clients {arguments.topic}")
     held = sum(having.values())
     if not is_confirmed(
-        arguments, f"disconnect {arguments.client}: {count(held)} messages in flight are delivered again"
+        arguments, f"disconnect {arguments.client}: {counted(held, 'message')} in flight to be delivered again"
     ):
         return ExitCode.DONE if arguments.dry_run else ExitCode.FAILED
     answers = await session.post(having, "/client/disconnect", asked)

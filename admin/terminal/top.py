@@ -20,6 +20,7 @@ from admin.nodes.overview import TOTALS, columns_for, ordered, rated
 from admin.nodes.views import Row, count, rate
 from admin.terminal.arguments import add_command, duration
 from admin.terminal.session import Session
+from shared.counted import counted
 from shared.terminal.commands import Commands, ExitCode, whole_number
 from shared.terminal.output import Column, has_colors, numbers, print_rows, table
 from shared.values import SECOND
@@ -139,7 +140,7 @@ def _show(
         return
     size = shutil.get_terminal_size()
     sums = "  ".join(f"{name.replace('_', ' ')} {count(totals[name])}" for name in TOTALS if name != "channels")
-    missing = f"{len(session.missing)} nodes missing" if session.missing else ""
+    missing = f"{counted(len(session.missing), 'node')} missing" if session.missing else ""
     first = "  ".join(filter(None, (view.described, missing, sums)))
     lines = [first[: size.columns], *table(shown, TABLE, size.columns, has_colors(sys.stdout))]
     sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\r\n" for line in lines) + "\x1b[J")

@@ -23,6 +23,7 @@ from nsqd.storage.directory import DataDirectory, DirectoryError, Metadata
 from nsqd.storage.disque_import import ASIDE as ASIDE_AOF
 from nsqd.storage.disque_import import DisqueImport
 from nsqd.storage.nsq_import import ASIDE
+from shared.counted import counted
 from shared.log import log
 from shared.startup import start_log
 from shared.terminal.commands import Parser, examples_of
@@ -100,21 +101,21 @@ def _text(found: ForeignData, directory: Path) -> str:
     if found.beanstalkd.wanted:
         jobs = len(found.beanstalkd.binlog.jobs)
         aside = directory / ASIDE_JOBS
-        return f"Imported {jobs} jobs; beanstalkd's files were moved to {aside}. Start beanstalkd -b {directory}"
+        return f"Imported {counted(jobs, 'job')}; beanstalkd's files were moved to {aside}. Start beanstalkd -b {directory}"
     taken = found.nsq.taken
     if not taken:
         return f"Nothing to import: {directory} has no files of NSQ, beanstalkd or Disque"
     messages = sum(count for _, count in taken)
     return (
-        f"Imported {messages} messages from {len(taken)} queues; NSQ's files were moved to {directory / ASIDE}."
-        f" Start nsqd -data-path {directory}"
+        f"Imported {counted(messages, 'message')} from {counted(len(taken), 'queue')};"
+        f" NSQ's files were moved to {directory / ASIDE}. Start nsqd -data-path {directory}"
     )
 
 
 def _text_of_disque(disque: DisqueImport, directory: Path) -> str:
     assert disque.aof is not None
     return (
-        f"Imported {disque.imported} jobs, with new ids; {disque.aof.expired} had expired."
+        f"Imported {counted(disque.imported, 'job')}, with new ids; {disque.aof.expired} had expired."
         f" Not imported: {disque.perhaps_delivered} jobs with retry 0, which may have been delivered."
         f" Disque's file was moved to {directory / ASIDE_AOF}. Start disque-server --dir {directory} --appendonly yes"
     )

@@ -35,6 +35,7 @@ from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.restore import Restored, restore
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import Findings, verify
+from shared.counted import counted
 from shared.files import replace_file, sync_directory
 from shared.terminal.commands import Parser, examples_of
 
@@ -167,7 +168,7 @@ def _text(target: Path, result: dict[str, Any]) -> str:
     if result["torn_bytes"]:
         lines.append(f"TORN: left out {result['torn_bytes']} bytes at the end, which may have been acknowledged")
     lines.append(
-        f"restored {result['segments']} segments, {result['bytes']} bytes, as log {result['log']} with the parent"
+        f"restored {counted(result['segments'], 'segment')}, {result['bytes']} bytes, as log {result['log']} with the parent"
         f" {result['parent']}; the next message id is {result['first_id']}"
     )
     lines.append(f"Start it, and never again what it replaces: nsqd -node-id {result['node']} -data-path {target}")

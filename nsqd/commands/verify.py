@@ -19,6 +19,7 @@ from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import Findings, TopicFindings, verify
+from shared.counted import counted
 from shared.terminal.commands import Parser, examples_of
 
 PROGRAM = "penstock verify"
@@ -118,7 +119,9 @@ def _tube(topic: TopicFindings) -> dict[str, Any]:
 
 def _text(findings: Findings) -> str:
     summary = _as_json(findings)
-    lines = [f"log {summary['log'] or '(none yet)'}: {summary['segments']} segments, {summary['bytes']} bytes"]
+    lines = [
+        f"log {summary['log'] or '(none yet)'}: {counted(summary['segments'], 'segment')}, {summary['bytes']} bytes"
+    ]
     for topic in summary["topics"]:
         lines.append(
             f"topic {topic['topic']}: {topic['published']} published, {topic['live']} live,"

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.spark.ask import Asker, Refused, Unreachable
-from penstock.spark.holders import Holders
+from penstock.spark.holders import Holders, lost_nodes, promoted_logs
 from penstock.spark.nodes import NoAnswer, Nodes, move_cursors, range_of
 from penstock.spark.offsets import (
     OWN,
@@ -52,7 +52,7 @@ class Follower:
     asker: Asker
     ranges: Ranges = field(default_factory=dict)  # the last answers of the nodes
     left_out: set[str] = field(default_factory=set)  # topics that are not followed any longer
-    _looked: float = 0.0  # monotonic s when topics and nodes were last looked up
+    looked: float = 0.0  # monotonic s when topics and nodes were last looked up
     _addresses: list[str] = field(default_factory=list)  # of the nodes, as they were then
     _deleted: set[NodeTopic] = field(default_factory=set)  # places whose topic was deleted on their node
     _waited: dict[NodeTopic, float] = field(default_factory=dict)  # monotonic s until which an old log is waited for
@@ -69,10 +69,11 @@ class Follower:
 
     # ---- the start
 
-    def ask_all(self, *, may_be_deleted: bool = False) -> None:
+    def ask_all(self, *, may_be_deleted: bool = False, may_be_lost: bool = False) -> None:
         """Ask for all topics on all nodes; every node must answer, and there must be something to read.
 
-        `may_be_deleted`: some of the named topics may be missing. Raises NoAnswer, OptionError, Refused, Unreachable.
+        `may_be_deleted`: some of the named topics may be missing; `may_be_lost`: topics may be in logs of lost nodes alone.
+        Raises NoAnswer, OptionError, Refused, Unreachable.
         """
         options = self.options
         if self._lists:
@@ -85,9 +86,9 @@ class Follower:
             for place in [place for place, one in found.items() if not one.retained]:
                 print(f"nsq: {place} retains no messages and is skipped", file=sys.stderr, flush=True)
                 del found[place]
-            if not found:
-                raise OptionError(f"option topicPattern={options.pattern!r} matches no topic that retains messages")
-        known = {place.topic for place in found}
+        known = {place.topic for place in [*found, *(self.promoted_logs() if may_be_lost else ())]}
+        if options.pattern and not known:
+            raise OptionError(f"option topicPattern={options.pattern!r} matches no topic that retains messages")
         unknown = [topic for topic in options.topics if topic not in known]
         if unknown and known and may_be_deleted:
             lost(NodeTopic(unknown[0], ""), f"no node has the topic {unknown[0]!r}", options)
@@ -195,14 +196,23 @@ class Follower:
 
     # ---- the nodes' news
 
+    def promoted_logs(self) -> dict[NodeTopic, list[TopicRange]]:
+        """Return the logs of nodes that were lost, with the topics that are followed; of each place the oldest log first."""
+        found = promoted_logs(self.asker, self.nodes.addresses(self.asker), self._filter())
+        return {place: logs for place, logs in found.items() if logs[-1].retained and place.topic not in self.left_out}
+
+    def lost_nodes(self) -> dict[str, str]:
+        """Return the nodes that are lost and whose log no other node leads: the address of each, by its number."""
+        return lost_nodes(self.asker, self.nodes.addresses(self.asker))
+
     def _news(self, begin: Positions) -> Ranges:
         """Ask the nodes for their offsets; a node that does not answer is left out and keeps the position it has.
 
         The rest of a log that its node no longer serves comes before the messages that the node has now.
         """
-        looks = not self.ranges or time.monotonic() - self._looked >= REMEMBERED
+        looks = not self.ranges or time.monotonic() - self.looked >= REMEMBERED
         if looks:
-            self._looked = time.monotonic()
+            self.looked = time.monotonic()
             self._addresses = self.nodes.addresses(self.asker)
         if looks or self._lists:
             found, answered = self._look()
@@ -234,11 +244,12 @@ class Follower:
 
     def _matching(self) -> tuple[Ranges, dict[str, str], list[str]]:
         """Return the ranges of all topics that the options name, the address of each node by its number, and failures."""
-        addresses = self._addresses or self.nodes.addresses(self.asker)
+        return self.nodes.matching(self.asker, self._addresses or self.nodes.addresses(self.asker), self._filter())
+
+    def _filter(self) -> Callable[[str], object]:
+        """Return the condition for the names of topics."""
         pattern, names = self.options.pattern, frozenset(self.options.topics)
-        return self.nodes.matching(
-            self.asker, addresses, re.compile(pattern).fullmatch if pattern else names.__contains__
-        )
+        return re.compile(pattern).fullmatch if pattern else names.__contains__
 
     def _ask_known(self) -> Ranges:
         found = {}

@@ -5,14 +5,47 @@ In a cluster every node is asked, not only those that the user has named: any me
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
 
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.nodes import NoAnswer, Nodes, range_of
-from penstock.spark.offsets import LogPosition, NodeTopic, TopicRange
+from penstock.spark.offsets import PROMOTED, LogPosition, NodeTopic, TopicRange
 
 MOST_NODES = 64  # that are asked
 _HAS_NOT = ("OTHER_LOG", "LOG_NOT_FOUND", "TOPIC_NOT_FOUND", "NOT_FOUND")
+
+
+def promoted_logs(
+    asker: Asker, addresses: Iterable[str], is_wanted: Callable[[str], object]
+) -> dict[NodeTopic, list[TopicRange]]:
+    """Return the topics in logs of other nodes that these nodes lead: for each place its logs, the oldest first.
+
+    Nodes that do not answer are passed over.
+    """
+    found: dict[NodeTopic, list[TopicRange]] = {}
+    for address in addresses:
+        with suppress(Refused, Unreachable):
+            for log in asker.json(address, "/topics/offsets", {}).get("promoted", ()):
+                for one in log["topics"]:
+                    if is_wanted(one["topic"]):
+                        place = NodeTopic(one["topic"], str(log["node"]))
+                        found.setdefault(place, []).append(range_of(address, one | {"kind": PROMOTED}))
+    return {place: sorted(logs, key=lambda one: (len(one.parents), one.first)) for place, logs in found.items()}
+
+
+def lost_nodes(asker: Asker, addresses: Iterable[str]) -> dict[str, str]:
+    """Return the members of clusters that are lost and whose log no node leads: the address of each, by its number."""
+    lost, led = dict[tuple[str, str], str](), set[tuple[str, str]]()
+    for address in addresses:
+        with suppress(Refused, Unreachable):
+            answer = asker.json(address, "/cluster", {})
+            led |= {(node, log) for log, node in _led(answer)}
+            for one in _objects(answer, "nodes"):
+                if one.get("standing") == "member" and one.get("suspected") is True:
+                    lost[str(one.get("node")), str(one.get("log_id"))] = str(one.get("http_address"))
+    return {node: at for (node, log), at in lost.items() if (node, log) not in led}
 
 
 class Holders:
@@ -86,10 +119,8 @@ class Holders:
 
 def _led(answer: object) -> Iterator[tuple[str, str]]:
     """Yield the id of each log that a node leads, and the number of the node that published into it."""
-    led = answer.get("led") if isinstance(answer, dict) else None
-    for one in led if isinstance(led, list) else ():
-        if isinstance(one, dict):
-            yield str(one.get("log_id")), str(one.get("node"))
+    for one in _objects(answer, "led"):
+        yield str(one.get("log_id")), str(one.get("node"))
 
 
 def _members(answer: object) -> Iterator[tuple[str, bool]]:
@@ -97,7 +128,12 @@ def _members(answer: object) -> Iterator[tuple[str, bool]]:
 
     Those that have left or were forgotten are passed over.
     """
-    nodes = answer.get("nodes") if isinstance(answer, dict) else None
-    for one in nodes if isinstance(nodes, list) else ():
-        if isinstance(one, dict) and one.get("standing") == "member" and one.get("http_address"):
+    for one in _objects(answer, "nodes"):
+        if one.get("standing") == "member" and one.get("http_address"):
             yield str(one["http_address"]), one.get("suspected") is True
+
+
+def _objects(answer: object, name: str) -> list[dict[str, Any]]:
+    """Return the objects of a list in an answer."""
+    found = answer.get(name) if isinstance(answer, dict) else None
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from shared.audit.chain import FIRST, MOST_LINE, BrokenChainError, Record, decode, follow
+from shared.counted import counted
 from shared.log import escape
 from shared.terminal.commands import Parser, examples_of
 
@@ -86,11 +87,11 @@ def _verify(arguments: argparse.Namespace) -> int:
                     print(f"{path} begins with record {first}: earlier ones were not given")
             head, records = following, records + 1
             if records % PROGRESS == 0:
-                print(f"{records} records so far", file=sys.stderr)
+                print(f"{counted(records, 'record')} so far", file=sys.stderr)
     if head is None:
         print("0 records")
     else:
-        print(f"{records} record{'s' if records > 1 else ''}, chain unbroken")
+        print(f"{counted(records, 'record')}, chain unbroken")
         print(f"records {first} to {head.seq}; the last line has the digest {head.digest}")
     return 0
 

@@ -15,6 +15,7 @@ from shared.auth.edit import added, patterns_of, removed, written
 from shared.auth.rules import ANY
 from shared.auth.tokens import digest, new_token
 from shared.auth.verbs import BUILT_IN, Verb
+from shared.counted import counted
 from shared.files import replace_text
 from shared.terminal.commands import Parser, examples_of, run_on_file
 
@@ -132,7 +133,7 @@ def _revoke(arguments: argparse.Namespace) -> int:
     if not count:
         raise ValueError(f"{arguments.name} has no {'older ' if arguments.older else ''}token")
     replace_text(arguments.file, text)
-    print(f"revoked {count} token{'s' if count > 1 else ''} of {arguments.name}")
+    print(f"revoked {counted(count, 'token')} of {arguments.name}")
     return 0
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.debian import PROGRAMS, package
-from deploy.release import SUMS, ReleaseError, newest_change, release
+from deploy.release import SUMS, ReleaseError, newest_change, release, require_committed
 from penstock import __version__
 from tests.cases import each
 from tests.daemons import ROOT
@@ -95,6 +95,15 @@ def test_the_changelog_must_begin_with_the_version(tmp_path: Path, monkeypatch: 
     monkeypatch.undo()
     with pytest.raises(ReleaseError, match="exists: remove it first"):
         release(tmp_path)
+
+
+def test_only_a_commit_is_released(tmp_path: Path) -> None:
+    for command in ("init --quiet", "-c user.name=a -c user.email=a@b commit --quiet --allow-empty --message=a"):
+        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+    require_committed(tmp_path)
+    (tmp_path / "new.py").touch()
+    with pytest.raises(ReleaseError, match=r"new\.py"):
+        require_committed(tmp_path)
 
 
 def test_two_top_level_names_with_the_rooms_inside(wheel: Path) -> None:

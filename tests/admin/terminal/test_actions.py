@@ -21,7 +21,7 @@ def filled(nodes: list[LocalNode]) -> list[LocalNode]:
 def test_what_drops_messages_says_how_many_and_asks(filled: list[LocalNode], terminal: Terminal) -> None:
     code, out, error = terminal("delete", "t", "--dry-run")
     assert (code, out) == (0, "")
-    assert error == "would delete topic t on 2 nodes: 1 channels, 2 messages, 0 consumers connected\n"
+    assert error == "would delete topic t on 2 nodes: 1 channel, 2 messages, 0 consumers connected\n"
     code, out, error = terminal("empty", "t/c")
     assert (code, out) == (2, "")
     assert "would drop all messages of channel t/c on 2 nodes: 2 messages, 0 consumers connected: give --yes" in error

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.follower import REMEMBERED, Follower
-from penstock.spark.holders import MOST_NODES, Holders
+from penstock.spark.holders import MOST_NODES, Holders, lost_nodes, promoted_logs
 from penstock.spark.nodes import Nodes
 from penstock.spark.offsets import LogPosition, NodeTopic
 from penstock.spark.options import read_options
@@ -18,6 +18,7 @@ class Cluster:
         self.nodes = nodes
         self.led: list[Any] = []
         self.holders: dict[str, dict[str, Any]] = {}
+        self.lists: dict[str, Any] = {}
         self.away: set[str] = set()
         self.busy: set[str] = set()
         self.asked: list[tuple[str, str]] = []
@@ -26,6 +27,8 @@ class Cluster:
         self.asked.append((address, path))
         if address in self.away:
             raise Unreachable(f"{address} does not answer")
+        if path == "/topics/offsets":
+            return self.lists[address]
         if path == "/cluster":
             return {"nodes": self.nodes, "led": self.led}
         if address in self.busy:
@@ -83,7 +86,7 @@ def test_a_node_that_is_gone_for_good_had_published_into_logs_that_a_reader_has_
     follower.options = replace(follower.options, nsqd=("a", "b"))
     place, at, seen = NodeTopic("t", "0"), LogPosition("x1-1", 9), []
     for _ in range(3):
-        follower._looked = -REMEMBERED  # it would look again after a while
+        follower.looked = -REMEMBERED  # it would look again after a while
         before, at = at, follower.end_after({place: at})[place]
         seen += follower.plan({place: before}, {place: at})
     assert [(span.log, span.first, span.end) for (span,) in seen] == [("x2-1", 9, 12), ("x3-1", 12, 15)]
@@ -97,3 +100,26 @@ def test_a_node_that_opens_the_log_may_have_it_later_and_a_single_node_that_is_g
     cluster = Cluster([])
     cluster.away = {"a"}
     assert cluster.of("a") == ([], ["a does not answer"])
+
+
+def test_a_lost_node_waits_for_a_leader_of_its_log() -> None:
+    cluster = Cluster([member("a", node=0, log_id="x"), member("b", node=1, log_id="y", suspected=True),
+                       member("c", node=2, log_id="z", suspected=True, standing="forgotten")])  # fmt: skip
+    cluster.away = {"gone"}
+    cluster.led = [{"log_id": "x", "node": 0}, {"log_id": "an older one", "node": 1}]
+    assert lost_nodes(cast(Asker, cluster), ["gone", "a"]) == {"1": "b"}
+    cluster.led.append({"log_id": "y", "node": 1})
+    assert lost_nodes(cast(Asker, cluster), ["a"]) == {}
+
+
+def test_promoted_logs_are_listed_with_the_oldest_first() -> None:
+    cluster = Cluster([])
+    old, new = {"topic": "t", "log": "x1", "first": 0, "next": 9}, {"topic": "t", "log": "x2", "first": 9, "next": 12}
+    new["parents"] = [{"log": "x1", "next": 9}]
+    cluster.lists = {"a": {"promoted": [{"node": 3, "topics": [new, {"topic": "other"}]}]}, "c": {"topics": []},
+                     "b": {"promoted": [{"node": 3, "topics": [old]}]}}  # fmt: skip
+    cluster.away = {"gone"}
+    ((place, logs),) = promoted_logs(cast(Asker, cluster), ["gone", "a", "b", "c"], "t".__eq__).items()
+    assert (place, [(one.address, one.log, one.kind) for one in logs]) == (
+        NodeTopic("t", "3"), [("b", "x1", "promoted"), ("a", "x2", "promoted")]
+    )  # fmt: skip

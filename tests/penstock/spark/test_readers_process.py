@@ -216,7 +216,7 @@ def test_a_topic_that_comes_later_is_read_from_its_beginning_also_after_a_crash(
     later = [f"{number} " + "x" * 100_000 for number in range(10)]
     publish(node, "x.b", *later)
     publish(node, "y.c", "3")
-    first._follower._looked = 0.0  # it would look again after a while
+    first._follower.looked = 0.0  # it would look again after a while
     end = first.latestOffset(start, ALL)
     assert end.keys() == {"x.a/7", "x.b/7", "v"}
     again = stream(node, "", **made)  # no latestOffset before it
@@ -281,12 +281,12 @@ def test_a_topic_that_is_deleted_between_two_batches(node: Daemon, capfd: pytest
     reader = stream(node, "", **made)
     end = reader.latestOffset(reader.initialOffset(), ALL)
     delete(node, "b")
-    reader._follower._looked = 0.0
+    reader._follower.looked = 0.0
     assert reader.latestOffset(end, ALL).keys() == {"a/7", "c/7", "v"}  # b was read as far as it is known
     assert "topic 'b' was deleted on node 7, at " in capfd.readouterr().err
     behind = {**end, "c/7": {**end["c/7"], "next": 0}}
     delete(node, "c")
-    reader._follower._looked = 0.0
+    reader._follower.looked = 0.0
     with pytest.raises(DataLoss, match=r"topic 'c' was deleted on node 7, at .*; it was read up to offset 0; set fail"):
         reader.latestOffset(behind, ALL)
     lenient = stream(node, "", failOnDataLoss="false", **made)
