@@ -140,9 +140,10 @@ async def _messages(session: Session, arguments: argparse.Namespace) -> int:
     found = await _listed(session, target, arguments, 200)
     now = session.clock()
     rows = [_row(one, now, as_json=arguments.json) for one in found]
-    print_rows(
-        rows, COLUMNS, as_json=arguments.json, nothing=f"no {target.listed[:-1]} is {target.states[arguments.state]}"
+    nothing = f"no {target.listed[:-1]} is {target.states[arguments.state]}" + " and has this text" * bool(
+        arguments.grep
     )
+    print_rows(rows, COLUMNS, as_json=arguments.json, nothing=nothing)
     return ExitCode.DONE
 
 

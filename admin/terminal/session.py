@@ -181,16 +181,30 @@ class Session:
 class ExpectedCluster(Cluster):
     """A cluster that also has the nodes that the context names and no nsqlookupd does, such as a lost node."""
 
+    async def producers_of(self, topic: str) -> Producers:
+        """Return the nodes that have the topic, from the nodes of the context if no nsqlookupd answers. Raises AllFailed."""
+        try:
+            return await super().producers_of(topic)
+        except AllFailed as failed:
+            if "TOPIC_NOT_FOUND" in str(failed):
+                raise
+            found = await self._without_lookupds(failed)
+            return Producers(found.errors, [one for one in found.producers if one.carries(topic)])
+
+    async def _without_lookupds(self, failed: AllFailed) -> Producers:
+        """Return the nodes of the context that answer. Raises AllFailed."""
+        if not (self.lookupds and self.nsqds):
+            raise failed
+        found = await self._producers_from_nsqds(self.nsqds)
+        found.errors.append(str(failed))
+        return found
+
     async def producers(self) -> Producers:
         """Return all nodes, also those that may give no answer. Raises AllFailed if none answers."""
         try:
             found = await super().producers()
         except AllFailed as failed:
-            if not (self.lookupds and self.nsqds):
-                raise
-            found = await self._producers_from_nsqds(self.nsqds)
-            found.errors.append(str(failed))
-            return found
+            return await self._without_lookupds(failed)
         known = {one.address for one in found.producers}
         named = known | {self.upstreams.places.base(one).rpartition("/")[2] for one in known}
         others = [given for given in self.nsqds if self.lookupds and given.rpartition("/")[2] not in named]
