@@ -22,6 +22,7 @@ from shared.http.bounded import AnswerError, parse_object, read_whole
 from shared.log import escape
 from shared.terminal.commands import CommandError, Commands, make_command, seconds
 from shared.terminal.context import CREDENTIALS, add_context
+from shared.tls.client import why_failed
 
 MOST_ANSWER, MOST_MEMORY = 8 << 20, 64 << 20  # bytes of an answer, and of the parsed answer
 MOST_ASKED = 1024  # addresses, as nodes report them of each other
@@ -161,7 +162,7 @@ def look(addresses: Sequence[str], ask: Callable[[str], dict[str, Any]]) -> tupl
         try:
             data = ask(address)
         except (httpx.HTTPError, httpx.InvalidURL, AnswerError, ValueError) as error:
-            silent[address] = str(error) or type(error).__name__
+            silent[address] = why_failed(error)
             continue
         answer = read_answer(address, data)
         if answer is None:
