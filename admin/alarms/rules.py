@@ -128,7 +128,7 @@ RULES: tuple[Rule, ...] = (
             Threshold("growth", 10, "%", "Growth within the window, at least"), WINDOW,
         ), hold=120),
     Rule("backlog-growing-slowly", Severity.WARNING, "Backlog growing slowly",
-        "The channel has gained messages in each quarter of an hour, too slowly for the alarm `backlog-growing`.",
+        "The channel has gained messages in each quarter of an hour, too slowly for the alarm backlog-growing.",
         "Add consumers, raise their max_in_flight, or find out what slows them down.", "troubleshooting/backlog.md",
         (
             _count(1000, "Messages ready, at least"),

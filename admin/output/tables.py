@@ -151,10 +151,7 @@ NODES: Table[JsonObject] = Table((  # nodes that are down first
     Column("node", "Node", lambda row: (row["hostname"], row["node"]), is_text=True),
     *_columns(_item, is_text=True, state="State", version="Version", registered="Registered with"),
     *_columns(_item, topics="Topics"),
-    *_columns(
-        lambda key: lambda row: row["figures"].get(key), depth="Depth", in_flight="In flight", buried="Buried",
-        clients="Clients",
-    ),
+    *_columns(_item, depth="Depth", in_flight="In flight", buried="Buried", clients="Clients"),
     *_columns(_item, disk_free="Free disk", rate_in="Published/s", cpu="CPU", memory="Memory"),
     Column("started", "Uptime", lambda row: age_of(row["started"])),
     *_columns(_item, is_text=True, copies="Copies of its log"),

@@ -176,7 +176,7 @@ TRIED_BY = {
         "penstock.django.management.commands.penstock_worker", "penstock.django.tasks", "penstock.django.worker",
     ),
     "penstock/dramatiq/test_broker_process.py": (
-        "penstock.dramatiq.broker", "penstock.dramatiq.consumer", "penstock.jobs.shared",
+        "penstock.dramatiq.broker", "penstock.dramatiq.consumer", "penstock.dramatiq.tracing", "penstock.jobs.shared",
     ),
     "penstock/jobs/test_holder_process.py": ("penstock.jobs.holder",),
     "penstock/jobs/test_session.py": ("penstock.jobs.retries",),
