@@ -102,7 +102,7 @@ def test_only_a_commit_is_released(tmp_path: Path) -> None:
         subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
     require_committed(tmp_path)
     (tmp_path / "new.txt").touch()
-    with pytest.raises(ReleaseError, match="new.txt"):
+    with pytest.raises(ReleaseError, match=r"new\.txt"):
         require_committed(tmp_path)
 
 
