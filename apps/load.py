@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from apps.client_context import consumer_addresses, job_address, job_tls, node_addresses, settings_of
+from apps.client_context import consumer_addresses, job_address, job_tls, jobs_failure, node_addresses, settings_of
 from apps.node_client import add_address
 from penstock.client import Consumer, Producer
 from penstock.jobs import Jobs, JobsError, JobsSettings
@@ -179,7 +179,9 @@ def _all(work: Callable[[int, int, threading.Event], Result], arguments: argpars
         try:
             for one in threads.map(run, range(connections)):
                 total.add(one)
-        except (ClientError, JobsError, OSError) as error:
+        except JobsError as error:
+            raise jobs_failure(arguments.used_context, error) from None
+        except (ClientError, OSError) as error:
             raise CommandError(str(error)) from None
         finally:
             stop.set()  # one connection failed, or Ctrl-C: the others stop, too

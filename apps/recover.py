@@ -20,6 +20,7 @@ from shared.counted import counted
 from shared.files import sync_directory
 from shared.terminal.commands import CommandError, Commands, make_command
 from shared.terminal.context import CREDENTIALS, add_context
+from shared.tls.client import why_failed
 
 ASK = 5.0  # s to wait for the response of a node
 WHAT = "make the data directory of a lost node from a copy of its log on another node"
@@ -111,7 +112,7 @@ def find_copies(nodes: list[str], number: int, ask: Callable[[str], Any]) -> tup
             addresses += [other for other in dict.fromkeys(others) if other not in addresses]
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
             silent.append(address)
-            _warn(f"{address} does not answer: {error or type(error).__name__}")
+            _warn(f"{address} does not answer: {why_failed(error)}")
     return copies, silent
 
 

@@ -126,9 +126,11 @@ class Handlers:
     async def info(self, request: Request) -> Response:
         dates = self.dates.all if self.dates is not None else ()
         certificates = [{"option": one.option, "ends": one.ends} for one in dates]
-        additions: dict[str, object] = {"certificates": certificates, "https_port": self.https_port}
-        if wants_extensions(request):
-            additions["penstock_version"] = PENSTOCK_VERSION
+        additions = {
+            "certificates": certificates,
+            "https_port": self.https_port,
+            "penstock_version": PENSTOCK_VERSION if wants_extensions(request) else "",
+        }
         return json_response({"version": NSQ_VERSION} | {key: value for key, value in additions.items() if value})
 
     async def topics(self, request: Request) -> Response:

@@ -19,13 +19,25 @@ from penstock.lake.table import MessageTable
 from penstock.lake.task import Log, Outcome, Work
 from penstock.spark.follower import Follower, Positions
 from penstock.spark.holders import Lost
-from penstock.spark.offsets import LogPosition, NodeTopic, Span, TopicRange, clipped, ends, firsts_of, moved
+from penstock.spark.offsets import (
+    OWN,
+    PROMOTED,
+    LogPosition,
+    NodeTopic,
+    Span,
+    TopicRange,
+    clipped,
+    ends,
+    firsts_of,
+    moved,
+)
 from penstock.spark.options import LATEST
 from penstock.spark.reading import DataLoss
 from pipeline.saying import say
 from shared.counted import counted
 
 Tasks = Sequence[tuple[Span, ...]]
+_Key = tuple[NodeTopic, str, str]  # a log of a place, and OWN or PROMOTED
 Runner = Callable[[Work, Tasks], Iterable[Outcome]]  # runs the work for each task
 
 
@@ -41,7 +53,7 @@ class Archiver:
     stopped: dict[str, str] = field(default_factory=dict)  # topics that have lost messages, each with what was lost
     _positions: Positions = field(default_factory=dict)  # where the table ends, of the logs that it has
     _cursors: Positions = field(default_factory=dict)  # where the cursors on the nodes were moved last
-    _seen: set[Log] = field(
+    _seen: set[_Key] = field(
         default_factory=set
     )  # places whose position the table was asked for; "": the node's own log
     _looked: float = -1.0  # monotonic s when the follower had looked for nodes, when promoted logs were last looked for
@@ -125,8 +137,16 @@ class Archiver:
         if self._looked != self.follower.looked:
             self._looked = self.follower.looked
             self._note_lost(self.follower.lost())
-        logs = {(place, ranges[-1].log) for place, ranges in self._promoted.items() if place not in self._positions}
-        return {place for place, _ in logs.union((place, "") for place in places) - self._seen}
+        keys = {self._own(place) for place in places}
+        keys |= {
+            (place, logs[-1].log, PROMOTED) for place, logs in self._promoted.items() if place not in self._positions
+        }
+        return {place for place, _, _ in keys - self._seen}
+
+    def _own(self, place: NodeTopic) -> _Key:
+        """Return the key of the log into which a node publishes; "": it does not answer, or does not have the topic."""
+        one = self.follower.ranges.get(place)
+        return place, one.log if one is not None and one.kind == OWN else "", OWN
 
     def _note_lost(self, lost: Lost) -> None:
         """Note the logs of lost nodes, and print what is not archived because of them, each line once."""
@@ -149,13 +169,14 @@ class Archiver:
 
         Raises DataLoss if the table has the topic, and none of its logs.
         """
-        new: Positions = {}
+        new, seen = Positions(), {self._own(place) for place in places}
         for place in sorted(places):
             logs = self._logs(place)
             known = (self.table.position(place, one) for one in reversed(logs))
             at = next((one for one in known if one is not None), None)
             if at is not None:
-                self._positions[place] = at
+                if self._own(place)[1] or at != LogPosition(logs[-1].log, logs[-1].next):  # there may be more
+                    self._positions[place] = at
             elif self.table.knows(place) and self.follower.options.fails_on_loss:
                 what = f"{place} has another log than the one that was archived: it was deleted and recreated"
                 raise DataLoss(what, place.topic)
@@ -166,11 +187,12 @@ class Archiver:
                 self._say(
                     f"node {place.node} was lost: its log {logs[0].log.partition('-')[0]} is at {logs[0].address}"
                 )
+            if place in self._promoted:
+                seen.add((place, self._promoted[place][-1].log, PROMOTED))
         if new:
             self.table.commit((), [Advance(place, at.log, None, at.next, at.next) for place, at in new.items()], ())
         self._positions |= new
-        self._seen.update((place, one.log) for place in new for one in self._promoted.get(place, ()))
-        self._seen.update((place, "") for place in places)
+        self._seen |= seen
 
     def _logs(self, place: NodeTopic) -> list[TopicRange]:
         """Return the logs of a place, each of which continues the one before: those of lost nodes, then that of the node."""

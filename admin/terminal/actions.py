@@ -155,7 +155,7 @@ async def _config(session: Session, arguments: argparse.Namespace) -> int:
         if not await session.post(nodes, "/topic/config", about | changes):
             raise CommandError("no node did it")
     found = await session.gather(nodes, "/topic/config", about)
-    rows = _settings(found.answers, names)
+    rows = _settings(found.answers, tuple(changes) or names)
     print_rows(rows, (Column("setting"), Column("value"), Column("node")), as_json=arguments.json)
     return ExitCode.DONE
 

@@ -316,11 +316,16 @@ def _screen(
     if data["paused"]:
         more = f" and {len(data['paused']) - SHOWN} more" if len(data["paused"]) > SHOWN else ""
         yield f"Paused:   {escape(', '.join(data['paused'][:SHOWN]))}{more}"
-    yield f"Alarms:   {len(alarms) or 'none'}"
-    for one in alarms[:SHOWN]:
+    above = (
+        [one for one in alarms if one.rule == "cluster"] if data["clusters"] else []
+    )  # they say what the reasons say
+    others = [one for one in alarms if one not in above]
+    note = f", {len(above)} of them about the cluster" if above else ""
+    yield f"Alarms:   {len(alarms) or 'none'}{note}"
+    for one in others[:SHOWN]:
         word = paint(one.severity.word, _STYLES[one.severity], colors)
         yield f"  {word}: {BY_NAME[one.rule].title}: {escape(f'{one.name}: {one.words}')}"
-    if len(alarms) > SHOWN:
-        yield f"  {len(alarms) - SHOWN} more"
+    if len(others) > SHOWN:
+        yield f"  {len(others) - SHOWN} more"
     if alarms:
         yield "What to do: penstock alarms"

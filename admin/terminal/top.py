@@ -135,7 +135,7 @@ def _show(
 ) -> None:
     shown = [_row(one, as_json=arguments.json) for one in rows]
     if not is_live:
-        print_rows(shown, TABLE, as_json=arguments.json)
+        print_rows(shown, TABLE, as_json=arguments.json, nothing="" if session.missing else "no topics")
         sys.stdout.flush()
         return
     size = shutil.get_terminal_size()

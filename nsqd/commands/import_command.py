@@ -26,7 +26,7 @@ from nsqd.storage.nsq_import import ASIDE
 from shared.counted import counted
 from shared.log import log
 from shared.startup import start_log
-from shared.terminal.commands import Parser
+from shared.terminal.commands import Parser, examples_of
 
 PROGRAM = "penstock import"
 DONE, FAILED, PARTLY = 0, 1, 3
@@ -34,7 +34,7 @@ DONE, FAILED, PARTLY = 0, 1, 3
 
 def main() -> int:
     """Take over the directory. Return the exit code."""
-    arguments = _parser().parse_args(sys.argv[1:])
+    arguments = parser().parse_args(sys.argv[1:])
     options = replace(
         NsqdOptions(),
         data_path=str(arguments.directory),
@@ -128,20 +128,25 @@ def node_number(text: str) -> int:
     return int(text)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog=PROGRAM, description=(__doc__ or "").partition(": ")[2].partition("\n\n")[0])
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    found = Parser(
+        prog=PROGRAM,
+        description=(__doc__ or "").partition(": ")[2].partition("\n\n")[0],
+        epilog=examples_of("import data"),
+    )
+    found.add_argument(
         "directory",
         type=Path,
         metavar="DIR",
         help="-data-path of NSQ's nsqd, -b of beanstalkd, or dir of Disque; no daemon may be using it",
     )
-    parser.add_argument(
+    found.add_argument(
         "--node-id",
         type=node_number,
         default=-1,
         metavar="N",
         help="unique part of the new message ids, 0 to 1023, as nsqd's flag (default: derived from the hostname)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, and no progress")
-    return parser
+    found.add_argument("--json", action="store_true", help="print one JSON object, and no progress")
+    return found

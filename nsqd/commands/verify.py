@@ -20,7 +20,7 @@ from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import Findings, TopicFindings, verify
 from shared.counted import counted
-from shared.terminal.commands import Parser
+from shared.terminal.commands import Parser, examples_of
 
 PROGRAM = "penstock verify"
 WHOLE, DAMAGED, NO_LOOK, TORN = 0, 1, 2, 3
@@ -28,7 +28,7 @@ WHOLE, DAMAGED, NO_LOOK, TORN = 0, 1, 2, 3
 
 def main() -> int:
     """Verify the directory, and print the findings. Return the exit code."""
-    arguments = _parser().parse_args(sys.argv[1:])
+    arguments = parser().parse_args(sys.argv[1:])
     path = Path(arguments.directory)
     try:
         directory = DataDirectory(str(path))
@@ -154,15 +154,17 @@ def _verdict(findings: Findings) -> str:
     return "whole"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    found = Parser(
         prog=PROGRAM,
         description=(__doc__ or "").partition(": ")[2],
+        epilog=examples_of("verify data\nverify copy --json"),
     )
-    parser.add_argument(
+    found.add_argument(
         "directory",
         metavar="DIR",
         help="-data-path of nsqd, or a directory in its replicas, promoted or diverged; no nsqd may be using it",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    return parser
+    found.add_argument("--json", action="store_true", help="print one JSON object")
+    return found

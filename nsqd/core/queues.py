@@ -189,7 +189,7 @@ class Queues:
             if found is None:
                 return None
             tube, job = found
-            body = tube.body(job)
+            body = tube.body(job, worker.takes_headers)
             if body is not None:
                 tube.reserve(job, worker, now)
                 self.note_fetched(name, now)

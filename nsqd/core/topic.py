@@ -18,7 +18,7 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.distribution import Distribution, R
 from nsqd.core.limits import HeaderRefused, TooFewCopies, TopicFull
 from nsqd.core.measurement.outcomes import Producers
-from nsqd.core.message.attributes import NONE, PACKED_TTL, Attributes, is_word
+from nsqd.core.message.attributes import ASKING, NONE, PACKED_TTL, Attributes, is_word
 from nsqd.core.message.deliver_at import delay_of
 from nsqd.core.node_context import NodeContext
 from nsqd.core.reader import Parts, ReaderKind
@@ -31,13 +31,12 @@ from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred_pages import Page
 from nsqd.core.timing.pause import Pause
-from penstock.protocol.headers import AFTER, BATCH, DELIVER_AT, UNIQUE
+from penstock.protocol.headers import UNIQUE
 from penstock.protocol.names import is_ephemeral, is_valid_name
 from shared.topic_config import Overflow, TopicConfig
 from shared.values import SECOND
 
 UNBOUNDED = 1 << 62  # messages
-ASKING = frozenset((BATCH, AFTER, DELIVER_AT, UNIQUE))  # headers that ask something of the node
 
 
 class Maker(Protocol):
@@ -77,7 +76,7 @@ class Topic:
         self.intake = Intake(self, context.agenda, context.ids, dedup, producers, self.journal.promise)
         self.publish = self.intake.publish  # the hot path saves a call this way
         self.distribution = Distribution(name, context, self.offsets, self.journal, producers)
-        self.readers = self.distribution.all  # all readers, by number
+        self.readers = self.distribution.readers  # all readers, by number
         self.channels = self.distribution.channels  # the readers that are channels, by name
         self.cursors: dict[str, Cursor] = {}  # of clients that read the topic back, by name
         self.journal.hold(self.cursors)

@@ -59,6 +59,9 @@ class Follower:
     left_out: set[str] = field(default_factory=set)  # topics that are not followed any longer
     looked: float = 0.0  # monotonic s when topics and nodes were last looked up
     _addresses: list[str] = field(default_factory=list)  # of the nodes, as they were then
+    _unsure: set[NodeTopic] = field(
+        default_factory=set
+    )  # places of which a node that does not answer may have an old log
     _deleted: set[NodeTopic] = field(default_factory=set)  # places whose topic was deleted on their node
     _waited: dict[NodeTopic, float] = field(default_factory=dict)  # monotonic s until which an old log is waited for
 
@@ -299,6 +302,8 @@ class Follower:
             address = self.nodes.without(self.asker, place) if answered is None else answered.get(place.node, "")
             if not address:
                 continue
+            if place in self._unsure and self._may_wait(place):
+                continue
             known, what = self.ranges.pop(place, None), f"topic {place.topic!r} was deleted on node {place.node}"
             if known is not None and (known.log, known.next) == at:
                 print(f"nsq: {what}, at {address}; all its messages were read", file=sys.stderr, flush=True)
@@ -313,6 +318,7 @@ class Follower:
         nodeWaitMs.
         """
         found, holders_of_logs = {}, Holders(self.asker, self.nodes)
+        self._unsure.clear()
         for place, at in begin.items():
             one = ranges.get(place)
             if place.topic in self.left_out or not is_behind(at, one):
@@ -329,6 +335,8 @@ class Follower:
             if left is not None:
                 found[place] = left
                 self._waited.pop(place, None)
+            elif one is None and failures:
+                self._unsure.add(place)
             elif one is not None and one.continues(at) and failures and self._may_wait(place):
                 found[place] = TopicRange(one.address, at.log, at.next, at.next, (), PROMOTED)
         return found

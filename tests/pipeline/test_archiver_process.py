@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -17,7 +18,7 @@ from penstock.spark.ask import Asker, Unreachable
 from penstock.spark.follower import Follower
 from penstock.spark.holders import Lost
 from penstock.spark.nodes import NoAnswer, Nodes
-from penstock.spark.offsets import NodeTopic, TopicRange
+from penstock.spark.offsets import PROMOTED, NodeTopic, TopicRange
 from penstock.spark.options import OptionError, read_options
 from pipeline.archive import in_process
 from pipeline.archiver import Archiver, Runner, Tasks
@@ -321,3 +322,22 @@ def test_a_log_that_no_other_one_continues_is_named(
     assert "cannot look for the logs of lost nodes: h:8 answered 403" in said
     assert "node 9 at h:9 is lost: its messages wait until it returns, or another node leads its log" in said
     assert numbers(tmp_path / "new") == ["a"]
+
+
+def test_an_archived_log_of_a_node_that_no_longer_has_the_topic_is_left_alone(node: Daemon, tmp_path: Path) -> None:
+    for topic in ("x.a", "x.b"):
+        publish(node, topic, *texts(0, 3))
+    pattern = {"topicPattern": r"x\..*"}
+    made = archiver(node, tmp_path / "lake", **pattern)
+    made.archive_all()
+    promoted = {
+        one: [replace(made.follower.ranges[one], kind=PROMOTED)] for one in made._positions if one.topic == "x.b"
+    }
+    post(node, "/topic/delete", topic="x.b")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Follower, "lost", lambda _: Lost(promoted))
+        made = archiver(node, tmp_path / "lake", **pattern)
+        for _ in range(3):
+            made.follower.looked = 0.0
+            assert made.batch() == 0
+    assert not made.stopped

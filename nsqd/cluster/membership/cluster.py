@@ -290,6 +290,8 @@ class Cluster:
     def _note_refusal(self, link: Link) -> None:
         peer, is_second = link.handshake.peer, link.closing.endswith(SECOND_CONNECTION)
         if link.peer is None and peer is not None and link.handshake.has_proof and not is_second:
+            if self.membership.records.get(peer.number) == Member(peer, Standing.LEFT):
+                return  # nothing is wrong: it is about to end
             self.refusals[peer.number] = peer.address, link.closing
 
     def receive_members(self, link: Link, records: list[Member], now: int) -> None:

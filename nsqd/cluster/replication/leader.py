@@ -43,7 +43,8 @@ NO_ROOM_FOR = 600_000_000_000
 HOLD = 30_000_000_000  # ns for which segments are kept after some bytes were sent
 OUT_OF_SYNC = 5_000_000_000  # ns after which a follower that does not keep up is removed from the in-sync ones
 KEEP_EVERY = 1_000_000_000  # ns between two checks of which segments are gone
-REPORT_EVERY = 60_000_000_000  # ns between two lines about replies that were given up
+REPORT_EVERY = 60_000_000_000  # ns between two lines about replies that were given up, or about publishes that wait
+LATE = 500_000_000  # ns that a publish waits for copies until a line says for which nodes
 
 
 class LeaderSide:
@@ -83,6 +84,7 @@ class LeaderSide:
         self._keep_due = 0
         self._now = 0  # time of the last tick
         self._write_times = WriteTimes(source.end)
+        self._late_due = 0  # monotonic ns: when the log may have the next line about publishes that wait
         self._reported = 0  # replies given up that the log has a line about
         self._report_due = 0  # monotonic ns: when it may have the next one
         self._reached = 0  # position up to which a follower had a log whose sync has failed
@@ -111,12 +113,13 @@ class LeaderSide:
         for follower in self.followers.values():
             if 0 < follower.ask_at <= now:
                 self._ask(follower)
-        self._count()
+        self._update_copies()
         self._record_in_sync(wanted, now)
         self._release(wanted)
         if now >= self._keep_due:
             self._keep_due = now + KEEP_EVERY
             self._send_segments()
+        self._report_late(now)
         self.copies.expire(now)
         self._report_given_up(now)
         self._write_times.note(self.source.end, now)
@@ -131,6 +134,17 @@ class LeaderSide:
         if count and now >= self._report_due:
             log.warning("CLUSTER: %d replies to publishes into %s were given up: no copy in time", count, self._whose)
             self._reported, self._report_due = self.copies.given_up, now + REPORT_EVERY
+
+    def _report_late(self, now: int) -> None:
+        """Log for which nodes publishes have waited for long, at most once in REPORT_EVERY."""
+        waited = self.copies.longest_wait(now)
+        if waited >= LATE and now >= self._late_due:
+            late = sorted(number for number, one in self.followers.items() if one.written < self.source.end)
+            log.info(
+                "CLUSTER: publishes into %s have waited for copies for %.1f s: nodes %s have not confirmed them",
+                self._whose, waited / SECOND, late,
+            )  # fmt: skip
+            self._late_due = now + REPORT_EVERY
 
     def _ask(self, follower: Follower) -> None:
         """Ask a follower what it has. Its earlier reports no longer count."""
@@ -175,7 +189,7 @@ class LeaderSide:
     def _lose(self, number: int) -> None:
         self.source.hold(number, 0)
         del self.followers[number]
-        self._count()
+        self._update_copies()
 
     def _release(self, wanted: list[int]) -> None:
         """Send DROP to the nodes that are not assigned.
@@ -195,7 +209,7 @@ class LeaderSide:
                 self._dropped[number] = link
                 self.followers.pop(number, None)
                 self._send(link, stream.pack_epochs(FrameKind.DROP, self.source.epochs()))
-        self._count()
+        self._update_copies()
 
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
         """Take what a follower says. Raises PeerError."""
@@ -217,7 +231,7 @@ class LeaderSide:
                 raise PeerError("a replica cannot have more than the log")
             follower.written, follower.durable = written, durable
             follower.has_replica = True
-            self._count()
+            self._update_copies()
             self.pump()
         else:
             self._gave_up(follower, stream.unpack_gave_up(content) or "for no reason")
@@ -233,7 +247,7 @@ class LeaderSide:
             log.warning("CLUSTER: node %d cannot copy %s at present: %s", follower.number, self._whose, why)
         if why == stream.NO_SPACE:
             self._without_room[follower.number] = self._now
-        self._count()
+        self._update_copies()
 
     # resync
 
@@ -337,7 +351,7 @@ class LeaderSide:
         """Begin again with a follower, soon: the file that was being sent no longer exists."""
         follower.ask_at = self._now + ASK_AFTER
         follower.phase, follower.is_caught_up = Phase.ASKED, False
-        self._count()
+        self._update_copies()
 
     def _send_next(self, follower: Follower) -> bool:
         """Send the next bytes to a follower, or have it read. Returns False if nothing more can be done now. Raises OSError."""
@@ -381,7 +395,7 @@ class LeaderSide:
         follower.phase = Phase.LIVE
         source.hold(follower.number, 0)
         self._send(link, stream.pack_sync(True))  # replies may wait for what was sent from the files
-        self._count()
+        self._update_copies()
         log.info("CLUSTER: node %d has been sent all of %s", follower.number, self._whose)
         return False
 
@@ -465,7 +479,8 @@ class LeaderSide:
 
     # how far the copies are
 
-    def _count(self) -> None:
+    def _update_copies(self) -> None:
+        """Move the marks of the copies to where the in-sync followers are, and note which followers have caught up."""
         whole = [follower for follower in self.followers.values() if follower.has_replica]
         for follower in whole:
             follower.is_caught_up |= follower.is_live

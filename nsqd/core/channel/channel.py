@@ -418,12 +418,13 @@ class Channel:
             taken = self.backlog.pop_ready(count, room)
             if taken is None:
                 return []
-            if self.expiry is not None or taken[4].has_ttl:
-                taken, is_expired = (self.expiry or self.expect_ttl()).cut(self.backlog, taken, self._agenda.wall)
-                if is_expired:
-                    self._end_expired(taken[0], taken[1], taken[3])
-                    continue
             message, first, frames, ids, extent = taken
+            if self.expiry is not None or extent.has_ttl:
+                taken, is_expired = (self.expiry or self.expect_ttl()).cut(self.backlog, taken, self._agenda.wall)
+                message, first, frames, ids, extent = taken
+                if is_expired:
+                    self._end_expired(message, first, ids)
+                    continue
             deadline = now + consumer.msg_timeout
             stamps = b"" if self.measures is None else b"".join([frame[STAMP] for frame in frames])
             if message is None:

@@ -67,11 +67,19 @@ def test_a_lost_node_is_critical(nodes: list[LocalNode], terminal: Terminal) -> 
     assert row.split()[1] == "down"
 
 
-def test_a_lost_nsqlookupd_is_an_alarm_and_the_nodes_of_the_context_are_asked(terminal: Terminal) -> None:
+def test_a_lost_nsqlookupd_is_an_alarm_and_the_nodes_of_the_context_are_asked(
+    nodes: list[LocalNode], terminal: Terminal
+) -> None:
     terminal.network.has_lookupd = False
     code, out, error = terminal("alarms", *EXPECTING, "--nsqd-http-address", "127.0.0.1:4151")
     assert (code, "lookupd-down" in out, "127.0.0.1:4161" in error) == (2, True, True)
     assert "Start it again. It keeps no state" in out
+    post(nodes[0], "/pub", b"x", topic="t")
+    post(nodes[0], "/channel/create", topic="t", channel="c")
+    addresses = (*EXPECTING, "--nsqd-http-address", "127.0.0.1:4151")
+    for words in (("channels", "t"), ("peek", "t", "c"), ("finish", "t", "c", "--state", "ready")):
+        code, out, error = terminal(*words, *addresses)
+        assert (code, bool(out), "127.0.0.1:4161" in error) == (1, True, True)
 
 
 def test_nodes(nodes: list[LocalNode], terminal: Terminal) -> None:

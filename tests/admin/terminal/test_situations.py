@@ -146,5 +146,6 @@ def test_another_node_leads_the_log_of_a_lost_one(terminal: Terminal) -> None:
     assert found.startswith(f"warning {SECOND}: no answer. Node 0 leads its log now and delivers its messages.")
     code, out, _ = terminal("status", *EXPECTING)
     assert "Cluster:  c: at risk, not safe to lose a node\n" in out
-    assert "is complete at its leader, node 0, alone" in out
+    assert out.count("is complete at its leader, node 0, alone") == 2  # one for each log, and not again as alarms
+    assert "of them about the cluster\n  warning: Node down: " in out
     assert code == 2

@@ -3,12 +3,15 @@
 from dataclasses import replace
 from typing import Any, cast
 
+import pytest
+
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.follower import REMEMBERED, Follower
 from penstock.spark.holders import MOST_NODES, Holders, Lost, find_lost
 from penstock.spark.nodes import Nodes
 from penstock.spark.offsets import LogPosition, NodeTopic
 from penstock.spark.options import read_options
+from penstock.spark.reading import DataLoss
 
 
 class Cluster:
@@ -20,6 +23,7 @@ class Cluster:
         self.holders: dict[str, dict[str, Any]] = {}
         self.lists: dict[str, Any] = {}
         self.refusing: dict[str, int] = {}
+        self.numbers: dict[str, str] = {}
         self.away: set[str] = set()
         self.busy: set[str] = set()
         self.asked: list[tuple[str, str]] = []
@@ -38,7 +42,7 @@ class Cluster:
             raise Refused(address, path, 503, "LOG_OPENING")
         found = self.holders.get(f"{address}/{arguments.get('log', '')}") or self.holders.get(address)
         if found is None:
-            raise Refused(address, path, 404, "TOPIC_NOT_FOUND")
+            raise Refused(address, path, 404, "TOPIC_NOT_FOUND", {"x-nsq-node": self.numbers.get(address, "")})
         return found
 
     def of(self, *named: str) -> tuple[list[str], list[str]]:
@@ -127,3 +131,18 @@ def test_promoted_logs_are_listed_with_the_oldest_first() -> None:
     assert (place, [(one.address, one.log, one.kind) for one in logs]) == (
         NodeTopic("t", "3"), [("b", "x1", "promoted"), ("a", "x2", "promoted")]
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("wait", [60.0, 0.0])
+def test_a_topic_is_not_deleted_while_the_leader_of_its_old_log_may_return(wait: float) -> None:
+    """Node 0 has returned without the topic, and node 1, which leads its log, does not answer."""
+    cluster = Cluster([member("a", node=0), member("b", node=1)])
+    cluster.away, cluster.numbers = {"b"}, {"a": "0"}
+    follower = Follower(read_options({"nsqd": "a:1,b:1", "topic": "t"}), cast(Asker, cluster))
+    follower.options = replace(follower.options, nsqd=("a", "b"), node_wait=wait)
+    begin = {NodeTopic("t", "0"): LogPosition("x-1", 9)}
+    if wait:
+        assert follower.end_after(begin) == begin
+    else:
+        with pytest.raises(DataLoss, match="topic 't' was deleted on node 0, at a; it was read up to offset 9"):
+            follower.end_after(begin)

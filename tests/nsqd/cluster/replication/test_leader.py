@@ -332,6 +332,22 @@ def test_a_follower_that_confirms_nothing_for_more_than_five_seconds_is_lagging(
     assert state(side, 600) == ("in sync", 0.0), "nothing was written since"
 
 
+def test_publishes_that_wait_long_for_copies_are_logged_with_the_late_nodes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    side = live()
+    copied(side)
+    side.leader_side.tick(0)
+    wrote(side, b"four")
+    copies = side.leader_side.copies
+    copies.wait({copies.copied(2, False)}, side.source.end, 1_000_000_000)
+    for tenths in (10, 14, 15, 17):
+        side.leader_side.tick(tenths * 100_000_000)
+    assert [one for one in caplog.messages if "have waited" in one] == [
+        f"CLUSTER: publishes into this node's log have waited for copies for 0.5 s: nodes [{side.link.node.number}] have not"
+        " confirmed them"
+    ]
+
+
 def test_replies_that_were_given_up_are_logged_once_a_minute_with_their_count(caplog: pytest.LogCaptureFixture) -> None:
     side = live()
     copies = side.leader_side.copies
