@@ -3,7 +3,7 @@
 * flags.md and http-routes.md: flags_page.py and routes_page.py.
 * metrics.md: every metric, as an nsqd and an nsqlookupd answer /metrics.
 * alarms.md: the alarm rules of nsqadmin.
-* cli.md: the commands of penstock, with examples that are executed now (docs/cli_page.py).
+* cli.md: the commands of penstock, with examples that are executed now (docs/cli_page.py), or were (docs/cli_session.py).
 * deploy/nsqadmin-alerts.yaml: rules of Prometheus for the alarms of nsqadmin.
 * deploy/config: an example of a configuration file for each daemon.
 * deploy/grafana/dashboards, deploy/recording-rules.yaml: dashboards of Grafana and rules for them, from dashboards.py.

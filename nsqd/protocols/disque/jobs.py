@@ -115,7 +115,7 @@ def add_usual(
     TooMany, TooFewCopies.
     """
     tube = client.context.queues.tubes.tube(queue)
-    if tube is None or tube.is_shut or client.broker.draining_since:
+    if tube is None or tube.refuses_jobs or client.broker.draining_since:
         return False
     if asks_for_copies and options.copies > client.broker.context.copies:
         return False
