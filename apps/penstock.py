@@ -182,7 +182,7 @@ def _unknown(name: str) -> str:
 
 def add_cluster_commands(commands: Commands) -> None:
     """Add the command `cluster`, with its subcommands, to the parser."""
-    from apps import cluster_certs, cluster_forget, cluster_promote, cluster_status
+    from apps import cluster_certs, cluster_lost, cluster_status
 
     what = "show the state of a cluster of nsqd, make its certificates, and replace a lost node"
     cluster = commands.add_parser(
@@ -191,5 +191,4 @@ def add_cluster_commands(commands: Commands) -> None:
     below = cluster.add_subparsers(required=True, metavar="command")
     cluster_status.add_commands(below)
     cluster_certs.add_command(below)
-    cluster_forget.add_command(below)
-    cluster_promote.add_command(below)
+    cluster_lost.add_commands(below)
