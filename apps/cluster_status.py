@@ -44,10 +44,12 @@ with two copies is lost with any one node, and the others deliver what it has by
 With --json: the level, the reasons, and nodes, logs and copies as nsqadmin's /api/cluster has them. See
 docs/troubleshooting/lost-node.md.
 """
-WAIT_DETAILS = f"""
+WAIT_DETAILS = """
 Use it between two steps of an upgrade: stop a node, start it again, penstock cluster wait, the next one. Reasons for waiting
 are printed when they change.
-{CODES}"""
+
+Exit code: 0 as soon as the state is reached; otherwise that of `penstock cluster status`, but at least 1.
+"""
 WORDS = {Level.WHOLE: "whole", Level.DEGRADED: "degraded", Level.AT_RISK: "at risk"}
 
 
@@ -111,7 +113,7 @@ def run_wait(arguments: argparse.Namespace) -> int:
             time.sleep(POLL_EVERY)
     level = _report(cluster, silent, arguments.json)
     if not reasons:
-        return level
+        return 0
     print(f"penstock cluster wait: it is not {arguments.goal} after {arguments.timeout:g} s", file=sys.stderr)
     return max(level, Level.DEGRADED)
 

@@ -23,7 +23,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock.lake.files import file_system
 from penstock.lake.location import DELIVERIES, MESSAGES, ROLLUP, Lake, LakeError, lake_at, one_line
-from penstock.lake.table import dataset_of, open_table
+from penstock.lake.table import dataset_of, exists, open_table
 from pipeline import counts
 from pipeline.counts import AT, COUNTED, GRAINS, Counts, Kind, added, stored
 from pipeline.saying import say
@@ -55,7 +55,7 @@ def run(given: argparse.Namespace) -> int:
 
 def rolled_up_to(lake: Lake, name: str) -> int | None:
     """Return the version of the messages that a rollup table covers; None: it does not exist."""
-    if not DeltaTable.is_deltatable(lake.table(name)):
+    if not exists(lake, name):
         return None
     return open_table(lake, name).transaction_version(UP_TO)
 
@@ -175,7 +175,7 @@ def store(lake: Lake, name: str, kind: Kind, made: Counts | None, version: int) 
     if made is not None and len(made.table):
         days = sorted(set(made.table.column("at").cast(pa.date32()).to_pylist()))
         by_grain = {grain: made if grain == GRAINS[0] else made.at_grain(grain) for grain in GRAINS}
-        if DeltaTable.is_deltatable(lake.table(name)):
+        if exists(lake, name):
             predicate = "dt IN ({})".format(", ".join(f"DATE '{day}'" for day in days))
             by_grain = _with_stored(lake, name, by_grain, [str(day) for day in days])
         table = pa.concat_tables([one.rows(grain) for grain, one in by_grain.items()])

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import argparse
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from penstock.lake.location import DELIVERIES, MESSAGES, ROLLUP, LakeError, lake_at, one_line
-from penstock.lake.table import open_table
+from penstock.lake.table import exists, open_table
 from pipeline.saying import say
 from shared.counted import counted
 
@@ -21,7 +20,7 @@ def run(given: argparse.Namespace) -> int:
     """Run the job and return the exit code. Raises LakeError."""
     lake = lake_at(given.lake)
     for name in (MESSAGES, ROLLUP, DELIVERIES):
-        if name != MESSAGES and not DeltaTable.is_deltatable(lake.table(name)):
+        if name != MESSAGES and not exists(lake, name):
             continue
         table = open_table(lake, name)
         try:

@@ -63,7 +63,9 @@ class Checks:
 
     def check(self, look: Snapshot) -> list[Subject]:
         """Return the subjects of every rule that is on, and keep the snapshot for the next ones."""
-        found = [one for rule in RULES if self.thresholds.is_on(rule) for one in self._checks[rule.name](look)]
+        found = [
+            _aged(one, look) for rule in RULES if self.thresholds.is_on(rule) for one in self._checks[rule.name](look)
+        ]
         self.past.add(look)
         raised = {(one.rule, one.key) for one in found}
         return [one for one in found if (INCLUDED_IN.get(one.rule), one.key) not in raised]
@@ -277,6 +279,13 @@ class Checks:
                 node = name if name in look.nodes else ""
                 key = f"{name}: {option}"
                 yield Subject(rule, key, key, page, f"--{option} {words}", -left, severity, node=node)
+
+
+def _aged(subject: Subject, look: Snapshot) -> Subject:
+    """Return a subject that is a channel with the time of its counts, if a node that has it was not asked of late."""
+    key = subject.topic, subject.key.removeprefix(f"{subject.topic}/")
+    asked = [look.nodes[node].channels_at for node, part in look.parts.items() if key in part and node in look.nodes]
+    return replace(subject, words=subject.words + old(min(asked), look.at)) if asked else subject
 
 
 def _disk_subject(rule: str, nodes: list[str], words: str, value: float, severity: Severity) -> Subject:

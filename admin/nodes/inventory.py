@@ -167,6 +167,11 @@ class Inventory:
         """Return the nodes that pages ask: all that are not down or stopped."""
         return [one.producer for one in self.all() if not one.state(now).is_gone]
 
+    def gone(self, now: int) -> frozenset[str]:
+        """Return the addresses of the nodes that are down or stopped."""
+        records = self._records.items()
+        return frozenset(address for address, one in records if one.failing_since and one.state(now).is_gone)
+
     def note_named(self, producers: Iterable[Producer], now: int, *, is_complete: bool) -> bool:
         """Note which nodes are named, and return whether a node that was named is missing.
 

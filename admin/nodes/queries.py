@@ -61,7 +61,8 @@ class Queries:
     _kinds: dict[str, tuple[bool, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.cache = ResponseCache(most_memory=self.direct.answer_budget.most_held // 2)
+        gone = lambda: self.inventory.gone(self.clock())  # noqa: E731
+        self.cache = ResponseCache(most_memory=self.direct.answer_budget.most_held // 2, nodes=gone)
         self.fallback.on_answer = self._note_answer
 
     def _note_answer(self, address: str, seen: Observation | None, seconds: float) -> None:

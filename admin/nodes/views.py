@@ -60,7 +60,7 @@ class Row:
     paused_channels: int = 0  # how many channels of the topic are paused
     slowest: int | None = None  # of a topic: the messages that wait in its slowest part; None: it is taken as a whole
 
-    COUNTS: ClassVar[tuple[str, ...]] = (
+    COUNTS: ClassVar[tuple[str, ...]] = (  # fields that are columns of nsqd's /topics/rows, too
         "depth", "in_flight", "deferred", "messages", "requeued", "timed_out", "channels", "clients", "buried", "oldest",
         "jobs",
     )  # fmt: skip
@@ -129,13 +129,15 @@ def topic_row(name: str, parts: Iterable[JsonObject]) -> Row:
         for name in ("in_flight", "deferred", "requeue", "timeout", "client")
     )
     names, paused = ({one["channel_name"] for one in channels if is_all or one["paused"]} for is_all in (True, False))
-    counts = depth, in_flight, deferred, messages, requeued, timed_out, len(names), clients
-    return Row(name, any(one["paused"] for one in nodes), *counts, paused_channels=len(paused))
+    return Row(
+        name, any(one["paused"] for one in nodes), depth, in_flight, deferred, messages, requeued, timed_out,
+        channels=len(names), clients=clients, paused_channels=len(paused),
+    )  # fmt: skip
 
 
 def absent_row(name: str) -> Row:
     """Return the row of a topic that no node has."""
-    return Row(name, False, *[0] * len(Row.COUNTS))
+    return Row(name, False, **dict.fromkeys(Row.COUNTS, 0))
 
 
 def with_rates(row: Row, before: Row | None, seconds: float) -> Row:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from admin.alarms.book import Alarm
 from admin.alarms.node_checks import HANGS
 from admin.alarms.pages import AlarmPages
-from admin.alarms.rules import Severity
+from admin.alarms.rules import BY_NAME, Severity
 from admin.alarms.subject import Place
 from admin.nodes.cluster import AllFailed, Producer
 from admin.nodes.inventory import NodeRecord, NodeState
@@ -55,21 +55,10 @@ MOST_INACTIVE = 1_000  # topics without a node shown on the lookup page
 MOST_TOMBSTONABLE = 1_000  # topics offered on the page of a node
 # Columns of the exported tables of nodes, and of the nodes of a cluster.
 _NODE = (
-    "node",
-    "hostname",
-    "version",
-    "state",
-    "alarms",
-    "topics",
-    "depth",
-    "figures_at",
-    "disk_free",
-    "disk_at",
-    "rate_in",
-    "cpu",
-    "memory",
-    "started",
-)
+    "node", "hostname", "version", "state", "alarms", "registered", "topics", "depth", "in_flight", "buried", "clients",
+    "figures_at", "disk_free", "disk_at", "rate_in", "cpu", "memory", "started", "copies",
+)  # fmt: skip
+_ORDER = ("topics", "channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 _MEMBER = (
     "node", "address", "http_address", "state", "others", "copies_possible", "copies_wanted", "replies_given_up",
     "last_position", "led_by", "recover",
@@ -130,9 +119,9 @@ class NodePages:
             "registered": len(one.remote_addresses) if record.is_named else 0,
             "topics": len(who.visible(name for name, _ in one.topics)),
             "tombstoned": [name for name, tombstoned in one.topics if tombstoned and who.sees(name)],
-            "figures": figures, "figures_at": record.held_at if state.is_gone else record.figures_at,
-            "depth": figures.get("depth"), "disk_free": disk.get("disk_free"),
-            "disk_share": disk.get("disk_share"), "disk_at": disk.get("disk_at", 0),
+            "figures_at": record.held_at if state.is_gone else record.figures_at,
+            **{name: figures.get(name) for name in ("depth", "in_flight", "buried", "clients")},
+            "disk_free": disk.get("disk_free"), "disk_share": disk.get("disk_share"), "disk_at": disk.get("disk_at", 0),
             "copies": self._copies(record.address), **asdict(load), "started": load.started * SECOND,
         }  # fmt: skip
 
@@ -173,6 +162,7 @@ class NodePages:
         figures = record.figures if who.sees_all else {}
         return {
             "page_of": "node_down", "title": f"Node {record.address}", "record": record, "stuck": visible, "hangs": HANGS,
+            "runbook": self.alarms.runbook(BY_NAME["node-down"]),
             "state": record.state(self.site.queries.clock()).value, "totals": _labeled(figures),
             "table": [
                 {"topic": one.topic, "messages": one.messages, "buried": one.buried, "reported_at": one.at or record.figures_at}
@@ -371,7 +361,11 @@ def _figures(record: NodeRecord, state: NodeState) -> Mapping[str, int]:
 
 def _labeled(figures: Mapping[str, object]) -> list[tuple[str, str]]:
     """Return labels and values of counts: ("In flight", "1,234") for "in_flight"."""
-    return [(name.replace("_", " ").capitalize(), count(number(value))) for name, value in figures.items()]
+    ordered = sorted(figures, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    return [
+        ("Published" if name == "messages" else name.replace("_", " ").capitalize(), count(number(figures[name])))
+        for name in ordered
+    ]
 
 
 def copy_row(copy: LogCopy) -> JsonObject:

@@ -14,7 +14,7 @@ from typing import Any
 from admin.alarms.book import AlarmBook
 from admin.alarms.checks import Checks
 from admin.alarms.monitor import Monitor
-from admin.alarms.rules import BY_NAME, RULES, Severity, Thresholds
+from admin.alarms.rules import BY_NAME, RULES, WINDOW, Severity, Thresholds
 from admin.alarms.state_store import StateStore
 from admin.alarms.subject import Subject
 from admin.nodes.cluster import AllFailed
@@ -35,13 +35,7 @@ from shared.values import SECOND
 INTERVAL = float("inf")  # s between two checks: so a slow node is asked in both checks of --over
 MINUTE = 60 * SECOND  # ns
 SHOWN = 10  # alarms on the screen of `status`
-WINDOWED = (
-    "replies-given-up",
-    "buried-growing",
-    "failures",
-    "consumers-lost",
-    "backlog-growing",
-)  # rules with a window
+WINDOWED = tuple(rule.name for rule in RULES if WINDOW in rule.thresholds)
 HOURS = ("disk-days", "backlog-growing-slowly")  # rules that compare hours
 SUMS = ("topics", "channels", "clients", "depth", "in_flight", "deferred", "buried", "messages")
 PLACES = {rule.name: place for place, rule in enumerate(RULES)}

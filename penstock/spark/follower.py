@@ -12,10 +12,14 @@ import re
 import sys
 import time
 from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from heapq import nlargest
 
 from penstock.spark.ask import Asker, Refused, Unreachable
-from penstock.spark.holders import Holders, lost_nodes, promoted_logs
+from penstock.spark.frames import batches, schema_of
+from penstock.spark.holders import Holders, Lost, find_lost
 from penstock.spark.nodes import NoAnswer, Nodes, move_cursors, range_of
 from penstock.spark.offsets import (
     OWN,
@@ -38,6 +42,7 @@ from penstock.spark.reading import lost
 
 IDLE = 1.0  # s between two rounds of requests while nothing is new
 REMEMBERED = 5.0  # s after which topics and nodes are looked up again
+MOST_ASKED = 32  # places that are asked for the time of their oldest message, before a batch
 MOST_TASKS = 64  # of a batch, unless minPartitions asks for more
 FEW = 8  # topics that are asked for one by one; for more, each node lists all of its topics in one answer
 Positions = dict[NodeTopic, LogPosition]
@@ -54,6 +59,9 @@ class Follower:
     left_out: set[str] = field(default_factory=set)  # topics that are not followed any longer
     looked: float = 0.0  # monotonic s when topics and nodes were last looked up
     _addresses: list[str] = field(default_factory=list)  # of the nodes, as they were then
+    _unsure: set[NodeTopic] = field(
+        default_factory=set
+    )  # places of which a node that does not answer may have an old log
     _deleted: set[NodeTopic] = field(default_factory=set)  # places whose topic was deleted on their node
     _waited: dict[NodeTopic, float] = field(default_factory=dict)  # monotonic s until which an old log is waited for
 
@@ -86,7 +94,7 @@ class Follower:
             for place in [place for place, one in found.items() if not one.retained]:
                 print(f"nsq: {place} retains no messages and is skipped", file=sys.stderr, flush=True)
                 del found[place]
-        known = {place.topic for place in [*found, *(self.promoted_logs() if may_be_lost else ())]}
+        known = {place.topic for place in [*found, *(self.lost().logs if may_be_lost else ())]}
         if options.pattern and not known:
             raise OptionError(f"option topicPattern={options.pattern!r} matches no topic that retains messages")
         unknown = [topic for topic in options.topics if topic not in known]
@@ -169,10 +177,28 @@ class Follower:
 
     def behind(self, begin: Mapping[NodeTopic, LogPosition]) -> int:
         """Return the number of messages that the nodes have, as far as is known, after these positions."""
-        return sum(
-            max(0, one.next - (begin[place].next if place in begin and begin[place].log == one.log else one.first))
-            for place, one in self.ranges.items()
-        )
+        return sum(max(0, one.next - _first(begin.get(place), one)) for place, one in self.ranges.items())
+
+    def oldest_unread(self, begin: Positions, end: Positions) -> datetime | None:
+        """Return the time of the oldest message between two positions; None: there is none, or it is not known.
+
+        Asks for one message of each of the MOST_ASKED places that have the most.
+        """
+        asked = {place: at.next for place, at in end.items() if place in self.ranges and at != begin.get(place)}
+        waiting = {place: at - _first(begin.get(place), self.ranges[place]) for place, at in asked.items()}
+        most = nlargest(MOST_ASKED, (place for place, count in waiting.items() if count > 0), waiting.__getitem__)
+        return min((at for place in most if (at := self._published(place, begin.get(place))) is not None), default=None)
+
+    def _published(self, place: NodeTopic, at: LogPosition | None) -> datetime | None:
+        """Return the time of the first message of a place after a position; None: its node does not answer."""
+        one = self.ranges[place]
+        where = {"topic": place.topic, "from": str(_first(at, one)), "limit": "1", "log": one.log}
+        with suppress(Refused, Unreachable, ValueError):
+            content, _ = self.asker.get(one.address, "/topic/read", where, "application/msgpack")
+            for batch in batches(content, *place, one.log, schema_of("timestamp")):
+                found: datetime = batch.column(0)[0].as_py()
+                return found
+        return None
 
     def message_size(self, places: Container[NodeTopic]) -> int:
         """Return the average size of a message in bytes, at least 1, of the places that have messages."""
@@ -196,14 +222,11 @@ class Follower:
 
     # ---- the nodes' news
 
-    def promoted_logs(self) -> dict[NodeTopic, list[TopicRange]]:
-        """Return the logs of nodes that were lost, with the topics that are followed; of each place the oldest log first."""
-        found = promoted_logs(self.asker, self.nodes.addresses(self.asker), self._filter())
-        return {place: logs for place, logs in found.items() if logs[-1].retained and place.topic not in self.left_out}
-
-    def lost_nodes(self) -> dict[str, str]:
-        """Return the nodes that are lost and whose log no other node leads: the address of each, by its number."""
-        return lost_nodes(self.asker, self.nodes.addresses(self.asker))
+    def lost(self) -> Lost:
+        """Return the nodes that were lost, and the topics that are followed in their logs. Raises NoAnswer."""
+        left_out, is_wanted = self.left_out, self._filter()
+        addresses = self.nodes.addresses(self.asker)
+        return find_lost(self.asker, addresses, lambda topic: topic not in left_out and is_wanted(topic))
 
     def _news(self, begin: Positions) -> Ranges:
         """Ask the nodes for their offsets; a node that does not answer is left out and keeps the position it has.
@@ -279,6 +302,8 @@ class Follower:
             address = self.nodes.without(self.asker, place) if answered is None else answered.get(place.node, "")
             if not address:
                 continue
+            if place in self._unsure and self._may_wait(place):
+                continue
             known, what = self.ranges.pop(place, None), f"topic {place.topic!r} was deleted on node {place.node}"
             if known is not None and (known.log, known.next) == at:
                 print(f"nsq: {what}, at {address}; all its messages were read", file=sys.stderr, flush=True)
@@ -293,6 +318,7 @@ class Follower:
         nodeWaitMs.
         """
         found, holders_of_logs = {}, Holders(self.asker, self.nodes)
+        self._unsure.clear()
         for place, at in begin.items():
             one = ranges.get(place)
             if place.topic in self.left_out or not is_behind(at, one):
@@ -309,6 +335,8 @@ class Follower:
             if left is not None:
                 found[place] = left
                 self._waited.pop(place, None)
+            elif one is None and failures:
+                self._unsure.add(place)
             elif one is not None and one.continues(at) and failures and self._may_wait(place):
                 found[place] = TopicRange(one.address, at.log, at.next, at.next, (), PROMOTED)
         return found
@@ -332,3 +360,8 @@ class Follower:
         elif at.next < before.next:
             lost(place, f"{place} ends at offset {at.next}, and was read up to {before.next}", self.options)
         return at
+
+
+def _first(at: LogPosition | None, one: TopicRange) -> int:
+    """Return the offset of the first message of a log after a position."""
+    return at.next if at is not None and at.log == one.log else one.first

@@ -6,7 +6,7 @@ In a cluster every node is asked, not only those that the user has named: any me
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.spark.ask import Asker, Refused, Unreachable
@@ -17,35 +17,43 @@ MOST_NODES = 64  # that are asked
 _HAS_NOT = ("OTHER_LOG", "LOG_NOT_FOUND", "TOPIC_NOT_FOUND", "NOT_FOUND")
 
 
-def promoted_logs(
-    asker: Asker, addresses: Iterable[str], is_wanted: Callable[[str], object]
-) -> dict[NodeTopic, list[TopicRange]]:
-    """Return the topics in logs of other nodes that these nodes lead: for each place its logs, the oldest first.
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The nodes that were lost, as some nodes know."""
 
-    Nodes that do not answer are passed over.
-    """
-    found: dict[NodeTopic, list[TopicRange]] = {}
+    # topics in logs of other nodes that a node leads: the logs of each place, the oldest first
+    logs: dict[NodeTopic, list[TopicRange]] = field(default_factory=dict)
+    nodes: dict[str, str] = field(
+        default_factory=dict
+    )  # those whose log no node leads: the address of each, by its number
+    failures: list[str] = field(default_factory=list)  # requests that were refused
+
+
+def find_lost(asker: Asker, addresses: Iterable[str], is_wanted: Callable[[str], object]) -> Lost:
+    """Ask nodes for logs of other nodes, with the topics whose name is wanted. Those that do not answer are passed over."""
+    lost, suspects, led = Lost(), dict[tuple[str, str], str](), set[tuple[str, str]]()
     for address in addresses:
-        with suppress(Refused, Unreachable):
+        try:
             for log in asker.json(address, "/topics/offsets", {}).get("promoted", ()):
                 for one in log["topics"]:
-                    if is_wanted(one["topic"]):
+                    if one["retained"] and is_wanted(one["topic"]):
                         place = NodeTopic(one["topic"], str(log["node"]))
-                        found.setdefault(place, []).append(range_of(address, one | {"kind": PROMOTED}))
-    return {place: sorted(logs, key=lambda one: (len(one.parents), one.first)) for place, logs in found.items()}
-
-
-def lost_nodes(asker: Asker, addresses: Iterable[str]) -> dict[str, str]:
-    """Return the members of clusters that are lost and whose log no node leads: the address of each, by its number."""
-    lost, led = dict[tuple[str, str], str](), set[tuple[str, str]]()
-    for address in addresses:
-        with suppress(Refused, Unreachable):
+                        lost.logs.setdefault(place, []).append(range_of(address, one | {"kind": PROMOTED}))
             answer = asker.json(address, "/cluster", {})
-            led |= {(node, log) for log, node in _led(answer)}
-            for one in _objects(answer, "nodes"):
-                if one.get("standing") == "member" and one.get("suspected") is True:
-                    lost[str(one.get("node")), str(one.get("log_id"))] = str(one.get("http_address"))
-    return {node: at for (node, log), at in lost.items() if (node, log) not in led}
+        except Unreachable:
+            continue
+        except Refused as refused:
+            if refused.status != 404:  # it is in no cluster
+                lost.failures.append(str(refused))
+            continue
+        led |= {(node, log) for log, node in _led(answer)}
+        for one in _objects(answer, "nodes"):
+            if one.get("standing") == "member" and one.get("suspected") is True:
+                suspects[str(one.get("node")), str(one.get("log_id"))] = str(one.get("http_address"))
+    lost.nodes.update({node: at for (node, log), at in suspects.items() if (node, log) not in led})
+    for logs in lost.logs.values():
+        logs.sort(key=lambda one: (len(one.parents), one.first))
+    return lost
 
 
 class Holders:

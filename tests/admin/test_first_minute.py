@@ -149,6 +149,7 @@ async def test_the_state_of_a_node_follows_its_alarms(monkeypatch: pytest.Monkey
             await incident.pass_second()
         (row,) = (await incident.client.get("/nodes?format=json")).json()
         assert row["state"] == state
+        assert (row["registered"], row["in_flight"], row["buried"], row["clients"]) == (1, 0, 0, 0)
         assert row["alarms"] == ("Disk almost full" if state == "degraded" else "")
         for path in ("/nodes", f"/nodes/{NODE}"):
             page = await incident.page(path)

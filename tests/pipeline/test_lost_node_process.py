@@ -40,7 +40,7 @@ def test_a_node_that_was_lost_before_it_was_archived(
             made.follower.looked = 0.0  # it would look for nodes after a while
             made.batch()
         assert numbers(tmp_path / "lake") == texts(0, 9)
-        assert f"of node 0, which was lost, is read at {leader.http}" in capfd.readouterr().err
+        assert f"node 0 was lost: its log {lost} is at {leader.http}" in capfd.readouterr().err
         back = again(stack, node, 0, first, others[0], **flags)
         eventually(lambda: log_of(back, 0) not in ("", lost))
         eventually(lambda: len(in_sync(back)) == 2)

@@ -101,8 +101,8 @@ def test_only_a_commit_is_released(tmp_path: Path) -> None:
     for command in ("init --quiet", "-c user.name=a -c user.email=a@b commit --quiet --allow-empty --message=a"):
         subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
     require_committed(tmp_path)
-    (tmp_path / "new.py").touch()
-    with pytest.raises(ReleaseError, match=r"new\.py"):
+    (tmp_path / "new.txt").touch()
+    with pytest.raises(ReleaseError, match=r"new\.txt"):
         require_committed(tmp_path)
 
 
@@ -134,3 +134,8 @@ def test_console_scripts_find_their_rooms(wheel: Path, tmp_path: Path) -> None:
     where = "import sys, penstock, penstock.launch; print(penstock.__file__)"
     shown = subprocess.run([python, "-I", "-c", where], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert str(tmp_path) in shown
+
+
+def test_make_lake_installs_what_the_readme_imports() -> None:
+    (imported,) = re.findall(r"^import (\w+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert f"--editable '.[lake]' {imported}" in (ROOT / "Makefile").read_text()

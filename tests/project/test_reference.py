@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from docs.dashboards import recording_rules
 from docs.flags_page import OPTIONS, penstock_parser
-from docs.generate import ALERTS, PAGES, REFERENCE, nsqadmin_alerts
+from docs.generate import ALERTS, PAGES, RECORDED, REFERENCE, nsqadmin_alerts
 from docs.route_table import NSQADMIN
 from shared.options import specs
 from shared.topic_config import SETTINGS
@@ -45,6 +46,7 @@ def test_each_command_of_penstock_has_an_example_that_was_executed() -> None:
 
 def test_the_alerts_of_nsqadmin_are_up_to_date() -> None:
     assert ALERTS.read_text() == nsqadmin_alerts(), "run: make reference"
+    assert RECORDED.read_text() == recording_rules(), "run: make reference"
 
 
 @each("page", GUIDES)

@@ -92,12 +92,8 @@ class Intake:
         self.message_count += len(bodies)
         self.message_bytes += size
 
-    def publish_deferred(self, body: bytes, due: int) -> None:
-        """Take one message, which no channel delivers before `due` (monotonic ns)."""
-        self._publish_apart([body], NONE, due)
-
-    def publish_with(self, bodies: list[bytes], attributes: Attributes, due: int = 0) -> int:
-        """Take messages that have attributes, and with `due` (monotonic ns) a delay.
+    def publish_with(self, bodies: list[bytes], attributes: Attributes = NONE, due: int = 0) -> int:
+        """Take messages that have attributes, or that no channel delivers before `due` (monotonic ns; 0: at once).
 
         They come after the messages of this turn that have no attributes. Returns how many of the first messages are
         duplicates of earlier publishes and are not taken again. A reply about these waits for this turn's promise, too.

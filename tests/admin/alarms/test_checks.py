@@ -11,7 +11,7 @@ from admin.alarms.rules import RULES, Severity, Thresholds
 from admin.alarms.subject import Place, Subject, channel_subject, node_subject, topic_subject
 from admin.nodes.inventory import NodeState, Stuck
 from admin.nodes.snapshot import OWN, ChannelFigures, CursorFigures, Key, NodeFacts, Snapshot, TopicFigures
-from admin.times import second
+from admin.times import clock, second
 from shared.cluster.state import DOWN, ClusterState, LogCopy, MemberState
 from tests.admin.looks import MINUTE, NOW, SECOND, channel, facts, found, look, look_at, producer, record, topic, words
 from tests.cases import each
@@ -523,6 +523,13 @@ def test_version_skew() -> None:
     )
     assert words("version-skew", nodes(*upgrading)) == {"0.1.0": "runs Penstock 0.1.0 (NSQ API 1.3.0)"}
     assert not words("version-skew", versions())
+
+
+def test_an_alarm_about_a_channel_has_the_time_of_its_oldest_counts() -> None:
+    for late, suffix in ((0, ""), (60 * SECOND, f", as of {clock(NOW - 60 * SECOND)}")):
+        asked = {"n:1": facts(channels_at=NOW), "n:2": facts(channels_at=NOW - late)}
+        parts = {name: {KEY: channel(buried=2)} for name in asked}
+        assert words("buried", look_at(parts, nodes=asked)) == {"t/c": f"4 buried{suffix}"}
 
 
 def test_draining() -> None:
