@@ -187,6 +187,12 @@ def _new_job(body: bytes, priority: int, delay: float, ttr: float) -> bytes:
     return b"%d %d %d %d\r\n%b\r\n" % (*numbers, data)
 
 
+def _key(text: str, what: str) -> bytes:
+    if _KEY.fullmatch(_text(text, what)) is None:
+        raise ValueError(f"not {what} of 1 to 128 printable ASCII characters: {text[:200]!r}")
+    return text.encode()
+
+
 # commands of one job or one tube
 
 
@@ -229,6 +235,12 @@ def put_batch(tube: str, batch: str, body: bytes, priority: int, delay: float, t
     return Call(command, _number("INSERTED"), tube=tube, unique=True)
 
 
+def put_grouped(tube: str, group: str, body: bytes, priority: int, delay: float, ttr: float) -> Call[int]:
+    """Return a put-grouped (extension): a put of a job that is of a group in the channels of the topic."""
+    command = b"put-grouped %b %b" % (_key(group, "a group"), _new_job(body, priority, delay, ttr))
+    return Call(command, _number("INSERTED"), tube=tube, unique=True)
+
+
 def put_unique(
     tube: str, key: str, body: bytes, priority: int, delay: float, ttr: float, while_pending: bool = False
 ) -> Call[int | None]:
@@ -237,10 +249,8 @@ def put_unique(
     `key`: 1 to 128 printable ASCII characters without spaces. `while_pending`: a put-unless-pending, whose result is None if
     the tube has a job with that key.
     """
-    if _KEY.fullmatch(_text(key, "a key")) is None:
-        raise ValueError(f"not a key of 1 to 128 printable ASCII characters: {key[:200]!r}")
     verb = b"put-unless-pending" if while_pending else b"put-unique"
-    command = b"%b %b %b" % (verb, key.encode(), _new_job(body, priority, delay, ttr))
+    command = b"%b %b %b" % (verb, _key(key, "a key"), _new_job(body, priority, delay, ttr))
     return Call(command, _unless_duplicate, repeatable=True, tube=tube, unique=True)
 
 

@@ -124,10 +124,12 @@ class Commands(Generic[J]):
         ttr: float = DEFAULT_TTR_S,
         tube: str = "",
         batch: str = "",
+        group: str = "",
     ) -> Call[int] | Steps[int]:
         """Put a job into the tube (the used one by default) and return its id.
 
-        `batch`: the batch of which it is a member, for an nsqd of Penstock. Raises BatchDone.
+        `batch`: the batch of which it is a member, for an nsqd of Penstock. Raises BatchDone. `group`: instead, its group in
+        the channels of NSQ's topic of that name, which may deliver a group in order.
 
         A lower `priority` comes first; `delay` and `ttr`, the time to run, are in seconds, rounded up to whole ones. Raises
         TooBig, Draining and OutOfMemory; AnswerLost if it is unknown whether the job was put; TypeError for a body that is
@@ -138,6 +140,10 @@ class Commands(Generic[J]):
         'delayed'
         """
         tube = tube or self.using
+        if batch and group:
+            raise ValueError("a job has a batch or a group, not both")
+        if group:
+            return self._publish(tube, calls.put_grouped(tube, group, body, priority, delay, ttr))
         if batch:
             return self._publish(tube, calls.put_batch(tube, batch, body, priority, delay, ttr))
         return self._publish(tube, calls.put(tube, body, priority, delay, ttr))

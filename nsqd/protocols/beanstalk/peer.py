@@ -30,7 +30,7 @@ from nsqd.protocols.beanstalk.operators import Operator
 from nsqd.protocols.beanstalk.rights import allows, target
 from nsqd.protocols.job_client import UNITS_OF_A_TURN
 from nsqd.protocols.transport import NEVER
-from penstock.protocol.headers import BATCH
+from penstock.protocol.headers import BATCH, GROUP
 from shared.audit.event import Outcome
 from shared.auth.verbs import Verb
 from shared.values import SECOND
@@ -377,7 +377,8 @@ def _on_tube(handler: Callable[..., None], at: int = 0) -> Callable[..., None]:
     return on_tube
 
 
-_PUTS = (b"put ", b"put-unique ", b"put-unless-pending ", b"put-batch ", b"put-replicated ")  # these look at no jobs
+# these look at no jobs
+_PUTS = b"put ", b"put-unique ", b"put-unless-pending ", b"put-batch ", b"put-grouped ", b"put-replicated "
 _UNMATCHED = frozenset(
     (*_PUTS, b"delete ", b"reserve", b"reserve-with-timeout ")
 )  # these do without, or call `match` themselves
@@ -388,6 +389,7 @@ _HANDLERS: dict[bytes, Callable[..., None]] = {
         *put, identity=Attributes(key=key, while_pending=True)
     ),
     b"put-batch ": lambda peer, name, *put: peer._begin_put(*put, identity=Attributes(((BATCH, name),))),
+    b"put-grouped ": lambda peer, group, *put: peer._begin_put(*put, identity=Attributes(((GROUP, group),))),
     b"put-replicated ": lambda peer, copies, *put: peer._begin_put(*put, copies=copies),
     b"peek ": Peer._peek,
     b"peek-ready": lambda peer: peer._peek_first("peek-ready", JobState.READY),
