@@ -306,11 +306,19 @@ class Backlog:
 
     def pull(self, ordinal: int) -> bool:
         """Make a hole of one message ahead of the cursor. Return False if the cursor would not have taken that message."""
-        spans = self.ahead(max(self.cursor, ordinal), ordinal + 1)
-        if not any(first <= ordinal < first + count for first, count in spans):
+        holes, end = self._holes, ordinal + 1
+        place = bisect_left(holes, (end,))
+        before = holes[place - 1] if place else (0, 0)
+        extents = self.extents.extents(ordinal, min(end, self._offsets.distributed))
+        if ordinal < max(self.cursor, before[1]) or all(delayed for _, _, delayed in extents):
             return False
-        place = bisect_left(self._holes, (ordinal, ordinal + 1))
-        self._holes.insert(place, (ordinal, ordinal + 1))
+        if place < len(holes) and holes[place][0] == end:
+            end = holes[place][1]
+            del holes[place]
+        if before[1] == ordinal and place:
+            holes[place - 1] = before[0], end
+        else:
+            holes.insert(place, (ordinal, end))
         self.passed += 1
         return True
 
