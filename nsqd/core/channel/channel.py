@@ -353,7 +353,8 @@ class Channel:
         """Drop messages beyond the length that the settings allow, and watch the age of the others."""
         if self.settings.overflow is Overflow.DROP_OLDEST and (excess := self._excess):
             self._drop_from_sequence(self.backlog.drop_oldest(excess))
-        self._watch_expiry(self._agenda.now)
+        if self.expiry is not None and self.expiry.due is None:
+            self._watch_expiry(self._agenda.now)
 
     @property
     def _excess(self) -> int:

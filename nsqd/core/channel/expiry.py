@@ -38,8 +38,9 @@ class Expiry:
             backlog.untake_batch(message.cut(count))
         else:
             count, expired = extent.leading(first, first + len(frames), wall, self._ttl)
-            if count < len(frames):
-                backlog.untake(len(frames) - count)
+            if count == len(frames):
+                return taken, expired  # nearly always
+            backlog.untake(len(frames) - count)
         return (message, first, frames[:count], ids[: count * ID_SIZE], extent), expired
 
     def drop(self, backlog: Backlog, now: int, wall: int) -> list[tuple[int, int]]:

@@ -110,7 +110,9 @@ class Extent:
                 expired[part] = [
                     was or frame[STAMP] < limit for was, frame in zip(expired[part], frames[part], strict=True)
                 ]
-        return (expired.index(not expired[0]) if (not expired[0]) in expired else len(expired)), expired[0]
+        if True not in expired:
+            return len(expired), False  # nearly always
+        return (expired.index(not expired[0]) if False in expired else len(expired)), expired[0]
 
     @property
     def end(self) -> int:
