@@ -14,7 +14,7 @@ help: ## this list
 
 setup: .venv/.dev .venv/.compiled ## .venv with everything that running, testing and measuring needs
 
-lake: .venv/.lake ## what penstock archive and penstock pipeline need, about 250 MB
+lake: .venv/.lake ## what penstock archive and penstock pipeline need, and Polars to read their table, about 480 MB
 
 spark: .venv/.spark ## what Spark needs, and a Java, about 850 MB
 
@@ -104,7 +104,7 @@ $(BIN)/python:
 	@touch $@
 
 .venv/.lake: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[lake]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[lake]' polars
 	@touch .venv/.runtime $@
 
 .venv/.spark: pyproject.toml | $(BIN)/python

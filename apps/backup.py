@@ -17,8 +17,11 @@ from typing import Any, cast
 import httpx
 
 from apps.node_client import add_address, open_client, why_refused
+from shared.counted import counted
 from shared.files import sync_directory
-from shared.terminal.commands import CommandError, Commands, make_command
+from shared.terminal.commands import CommandError, Commands, NoAnswer, make_command
+from shared.terminal.context import START
+from shared.tls.client import why_failed
 
 NAMES = re.compile(r"nsqd\.dat|cluster\.json|log/log\.id|log/\d{20}\.\d{1,9}\.log")  # the only names that are unpacked
 CHUNK = 1024 * 1024  # bytes
@@ -54,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     result = {"directory": str(target), "files": count, "bytes": size, "left_out": list(left_out)}
-    text = f"copied {count} files, {size} bytes to {target}; check the copy with: penstock verify {target}"
+    text = f"copied {counted(count, 'file')}, {size} bytes to {target}; check the copy with: penstock verify {target}"
     print(json.dumps(result) if arguments.json else text)
     return 0
 
@@ -84,7 +87,9 @@ def fetch(
             partial.mkdir(parents=True, mode=0o700)
             return *unpack(answer, partial), answer.headers
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        why = f"cannot copy from nsqd at {address}: {error}"
+        why = f"cannot copy from nsqd at {address}: {why_failed(error)}"
+        if not partial.exists():
+            raise NoAnswer(f"{why}: {START}") from None
     except (OSError, tarfile.TarError) as error:
         why = f"cannot write the copy: {error}"
     raise CommandError(f"{why}; the incomplete copy is in {partial}" if partial.exists() else why)

@@ -18,6 +18,7 @@ import httpx
 from apps.control import ask
 from apps.daemon_set import HOST
 from shared.terminal.commands import CommandError, Commands, make_command
+from shared.tls.client import why_failed
 from shared.values import SECOND, format_duration, parse_duration
 
 TIMEOUT = 5.0  # s for a node to answer
@@ -212,7 +213,7 @@ def _ask(
             url = f"http://{node.address}{path}"
             answer = httpx.request(method, url, params=query, content=content, timeout=TIMEOUT, trust_env=False)
         except httpx.HTTPError as error:
-            why = f"does not answer: {error or type(error).__name__}"
+            why = f"does not answer: {why_failed(error)}"
             is_starting = isinstance(error, httpx.ProtocolError | httpx.ReadError | httpx.WriteError)
         else:
             if answer.status_code == 200:

@@ -11,14 +11,18 @@ import httpx
 
 from apps.cluster import tcp_addresses
 from apps.node_client import open_client, url_of
+from penstock.jobs import ConnectionLost
 from penstock.sansio.settings import CLIENT_NAME, Settings
+from shared.counted import counted
 from shared.http.bounded import AnswerError, parse_object
 from shared.terminal.commands import CommandError, NoAnswer
 from shared.terminal.context import JOBS, START, Context
 from shared.terminal.token import token_of
+from shared.tls.client import why_failed
 from shared.version import NSQ_VERSION
 
 MOST_ANSWER = 8 << 20  # bytes of an answer about nodes
+MOST_SHOWN = 3  # addresses without an answer in the line of an error
 
 
 def settings_of(context: Context) -> Settings:
@@ -35,13 +39,26 @@ def node_addresses(arguments: argparse.Namespace) -> list[str]:
     """Return the TCP addresses of the nodes of the context; a daemon that gives no answer is reported. Raises NoAnswer."""
     context = arguments.used_context
     found: dict[str, None] = {}
+    failures: list[str] = []
+
+    def ask(address: str, path: str) -> dict[str, Any]:
+        try:
+            answer = client.get(url_of(address) + path).raise_for_status()
+            return parse_object(answer.content[:MOST_ANSWER], 8 * MOST_ANSWER)
+        except (httpx.HTTPError, httpx.InvalidURL, AnswerError) as error:
+            failures.append(f"{address} gives no answer: {why_failed(error)}")
+            return {}
+
     with open_client(arguments) as client:
         for lookupd in context.lookupd_http_address:
-            found |= dict.fromkeys(tcp_addresses(lookupd, _answer(client, lookupd, "/nodes")))
+            found |= dict.fromkeys(tcp_addresses(lookupd, ask(lookupd, "/nodes")))
         for node in context.nsqd_http_address if not found else ():
-            found |= dict.fromkeys(tcp_addresses(node, {"producers": [_answer(client, node, "/info")]}))
+            if answer := ask(node, "/info"):
+                found |= dict.fromkeys(tcp_addresses(node, {"producers": [answer]}))
     if not found:
-        raise NoAnswer(f"no node answers: {START}")
+        raise NoAnswer("; ".join([*failures[:MOST_SHOWN], START]))
+    for failure in failures:
+        print(f"penstock: {failure}", file=sys.stderr)
     return list(found)
 
 
@@ -51,19 +68,17 @@ def consumer_addresses(arguments: argparse.Namespace) -> list[str]:
     return node_addresses(arguments) if context.nsqd_http_address or not context.lookupd_http_address else []
 
 
-def _answer(client: httpx.Client, address: str, path: str) -> dict[str, Any]:
-    """Return the JSON of a daemon, or {} if it gives none, which is reported on standard error."""
-    try:
-        answer = client.get(url_of(address) + path).raise_for_status()
-        return parse_object(answer.content[:MOST_ANSWER], 8 * MOST_ANSWER)
-    except (httpx.HTTPError, AnswerError) as error:
-        print(f"penstock: {address} gives no answer: {error}", file=sys.stderr)
-        return {}
-
-
 def job_address(context: Context) -> str:
     """Return the address for clients of beanstalkd."""
     return context.job_address or JOBS
+
+
+def jobs_failure(context: Context, error: Exception, done: int = 0) -> CommandError:
+    """Return the error of a command about jobs: NoAnswer if nothing can be reached. `done`: jobs that were put before."""
+    address = job_address(context)
+    if isinstance(error, ConnectionLost) and not done:
+        return NoAnswer(f"cannot reach {address}: {why_failed(error)}: {START}")
+    return CommandError(f"{address}: {error}" + (f"; {counted(done, 'job')} put before" if done else ""))
 
 
 def job_tls(context: Context) -> ssl.SSLContext | None:

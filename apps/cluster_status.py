@@ -17,10 +17,12 @@ from shared.cluster.answer import MEMBER, NO_RECORD, read_answer
 from shared.cluster.health import ClusterHealth, Level, health_of
 from shared.cluster.merge import cluster_states
 from shared.cluster.state import CLOSED, ClusterState, LogState
+from shared.counted import counted
 from shared.http.bounded import AnswerError, parse_object, read_whole
 from shared.log import escape
 from shared.terminal.commands import CommandError, Commands, make_command, seconds
 from shared.terminal.context import CREDENTIALS, add_context
+from shared.tls.client import why_failed
 
 MOST_ANSWER, MOST_MEMORY = 8 << 20, 64 << 20  # bytes of an answer, and of the parsed answer
 MOST_ASKED = 1024  # addresses, as nodes report them of each other
@@ -42,10 +44,12 @@ with two copies is lost with any one node, and the others deliver what it has by
 With --json: the level, the reasons, and nodes, logs and copies as nsqadmin's /api/cluster has them. See
 docs/troubleshooting/lost-node.md.
 """
-WAIT_DETAILS = f"""
+WAIT_DETAILS = """
 Use it between two steps of an upgrade: stop a node, start it again, penstock cluster wait, the next one. Reasons for waiting
 are printed when they change.
-{CODES}"""
+
+Exit code: 0 as soon as the state is reached; otherwise that of `penstock cluster status`, but at least 1.
+"""
 WORDS = {Level.WHOLE: "whole", Level.DEGRADED: "degraded", Level.AT_RISK: "at risk"}
 
 
@@ -109,7 +113,7 @@ def run_wait(arguments: argparse.Namespace) -> int:
             time.sleep(POLL_EVERY)
     level = _report(cluster, silent, arguments.json)
     if not reasons:
-        return level
+        return 0
     print(f"penstock cluster wait: it is not {arguments.goal} after {arguments.timeout:g} s", file=sys.stderr)
     return max(level, Level.DEGRADED)
 
@@ -158,7 +162,7 @@ def look(addresses: Sequence[str], ask: Callable[[str], dict[str, Any]]) -> tupl
         try:
             data = ask(address)
         except (httpx.HTTPError, httpx.InvalidURL, AnswerError, ValueError) as error:
-            silent[address] = str(error) or type(error).__name__
+            silent[address] = why_failed(error)
             continue
         answer = read_answer(address, data)
         if answer is None:
@@ -241,7 +245,7 @@ def _behind(cluster: ClusterState, log: LogState) -> str:
     found = []
     for copy in cluster.copies:
         if copy.log_id == log.log_id and copy.follower not in (log.leader, *log.replicas) and copy.state != "unused":
-            lag = f", {copy.behind:,} bytes behind" if copy.behind else ""
+            lag = f", {counted(copy.behind, 'byte')} behind" if copy.behind else ""
             lag += f" for {copy.lag_seconds:.0f} s" if copy.behind and copy.lag_seconds else ""
             found.append(f"{copy.follower} ({copy.state}{lag})")
     return ", ".join(found) or "-"

@@ -11,9 +11,10 @@ import json
 import selectors
 import sys
 import time
+from contextlib import ExitStack
 from typing import Any
 
-from apps.client_context import consumer_addresses, job_address, job_tls, settings_of
+from apps.client_context import consumer_addresses, job_address, job_tls, jobs_failure, settings_of
 from apps.interrupts import Interrupts
 from apps.node_client import add_address
 from apps.nsq_tail import Printer, write_unless_interrupted
@@ -84,6 +85,7 @@ def _sub(arguments: argparse.Namespace) -> int:
                 arguments.topic, arguments.channel, nodes, context.lookupd_http_address, most, settings_of(context)
             ) as consumer,
             selectors.DefaultSelector() as selector,
+            ExitStack() as stack,
         ):
             selector.register(interrupts, selectors.EVENT_READ)
             selector.register(consumer, selectors.EVENT_READ)
@@ -92,14 +94,19 @@ def _sub(arguments: argparse.Namespace) -> int:
                 lambda data: write_unless_interrupted(out, data, interrupts), arguments.count, False, form,
                 kept.append if arguments.no_ack else Message.finish,
             )  # fmt: skip
+            stack.callback(_requeue, printer, kept)  # also after a pipe has closed
             _print_all(consumer, printer, interrupts, selector, EMPTY_AFTER if arguments.until_empty else 0.0)
-            printer.requeue_unprinted()
-            for message in kept:
-                message.requeue(0)
             consumer.pause()
     except (ClientError, ValueError) as error:
         raise CommandError(str(error)) from None
     return ExitCode.INTERRUPTED if interrupts.received else ExitCode.DONE
+
+
+def _requeue(printer: Printer, kept: list[Message]) -> None:
+    """Requeue the messages that were not printed, and those of --no-ack, so that other consumers get them at once."""
+    printer.requeue_unprinted()
+    for message in kept:
+        message.requeue(0)
 
 
 def _print_all(
@@ -162,7 +169,7 @@ def _reserve(arguments: argparse.Namespace) -> int:
             for job in kept:
                 job.release()
     except (JobsError, ValueError) as error:
-        raise CommandError(f"{job_address(context)}: {error}") from None
+        raise jobs_failure(context, error) from None
     return ExitCode.DONE
 
 

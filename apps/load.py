@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from apps.client_context import consumer_addresses, job_address, job_tls, node_addresses, settings_of
+from apps.client_context import consumer_addresses, job_address, job_tls, jobs_failure, node_addresses, settings_of
 from apps.node_client import add_address
 from penstock.client import Consumer, Producer
 from penstock.jobs import Jobs, JobsError, JobsSettings
 from penstock.protocol import is_valid_name
 from penstock.sansio.errors import ClientError
+from shared.counted import counted
 from shared.histogram import Histogram
 from shared.terminal.commands import CommandError, Commands, WrongArguments, make_command, whole_number
 from shared.terminal.context import add_setting
@@ -178,7 +179,9 @@ def _all(work: Callable[[int, int, threading.Event], Result], arguments: argpars
         try:
             for one in threads.map(run, range(connections)):
                 total.add(one)
-        except (ClientError, JobsError, OSError) as error:
+        except JobsError as error:
+            raise jobs_failure(arguments.used_context, error) from None
+        except (ClientError, OSError) as error:
             raise CommandError(str(error)) from None
         finally:
             stop.set()  # one connection failed, or Ctrl-C: the others stop, too
@@ -198,7 +201,7 @@ def lines_of(result: Result) -> Iterator[str]:
     """Yield the lines about a result: rates, latencies, a histogram that fits the terminal."""
     seconds = max(result.seconds, 1e-9)
     rate = f"{result.count / seconds:,.0f} messages/s, {result.size / seconds / 1e6:,.3f} MB/s"
-    yield f"{result.count:,} messages in {result.seconds:,.2f} s: {rate}"
+    yield f"{counted(result.count, 'message')} in {result.seconds:,.2f} s: {rate}"
     if not result.latencies.count:
         return
     found = "  ".join(f"p{100 * one:g} {result.latencies.quantile(one) / 1e6:,.2f}" for one in PERCENTILES)

@@ -105,12 +105,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
     from apps.node_client import use_context
     from shared.terminal.context import START
+    from shared.tls.client import why_failed
 
     use_context(arguments)
     try:
         return int(arguments.main(arguments))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise NoAnswer(f"cannot reach nsqd at {arguments.nsqd_http_address}: {error}: {START}") from None
+        raise NoAnswer(f"cannot reach nsqd at {arguments.nsqd_http_address}: {why_failed(error)}: {START}") from None
 
 
 @cache

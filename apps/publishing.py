@@ -13,7 +13,7 @@ from secrets import token_hex
 
 import httpx
 
-from apps.client_context import job_address, job_tls, node_addresses, settings_of
+from apps.client_context import job_address, job_tls, jobs_failure, node_addresses, settings_of
 from apps.interrupts import Interrupts
 from apps.node_client import add_address, open_client, why_refused
 from apps.to_nsq import Pump, Splitter
@@ -27,6 +27,7 @@ from shared.terminal.commands import (
     ExitCode,
     WrongArguments,
     make_command,
+    milliseconds,
     seconds,
     whole_number,
 )
@@ -42,7 +43,7 @@ exit code is 0 if nsqd has answered OK for every message.
 examples:
   penstock pub orders '{"id": 17}'
   tail -F access.log | penstock pub access --rate 100
-  penstock pub orders --file order.json --header source=import --delay 60000
+  penstock pub orders --file order.json --header source=import --delay 1m
   penstock pub prices 'EUR to USD' --reply-within 10s
 """
 PUT_DETAILS = """
@@ -61,8 +62,9 @@ def add_commands(commands: Commands) -> None:
     pub.add_argument(
         "--rate", type=whole_number(1, MOST_RATE), default=0, metavar="N", help="at most N messages per second"
     )
-    delay = whole_number(0, 365 * 24 * 3_600_000)
-    pub.add_argument("--delay", type=delay, default=0, metavar="MS", help="delay of the delivery, in milliseconds")
+    pub.add_argument(
+        "--delay", type=milliseconds, default=0, metavar="DURATION", help="delay of the delivery, such as 10m"
+    )
     pub.add_argument("--key", metavar="KEY", help="publish one message once, however often this is tried with the key")
     pub.add_argument(
         "--header", action="append", default=[], metavar="NAME=VALUE", help="header (may be given multiple times)"
@@ -115,6 +117,14 @@ def _records(arguments: argparse.Namespace) -> Iterator[bytes]:
     yield from splitter.end()
 
 
+def _only_record(arguments: argparse.Namespace, flag: str) -> list[bytes]:
+    """Return the one body, in a list, that a command with this flag publishes. Raises CommandError."""
+    bodies = list(islice(_records(arguments), 2))
+    if len(bodies) != 1:
+        raise WrongArguments(f"{flag} is for one message")
+    return bodies
+
+
 def _splitter(arguments: argparse.Namespace) -> Splitter:
     return Splitter(b"\0" if arguments.null else b"\n")
 
@@ -153,9 +163,7 @@ def _pub_over_http(arguments: argparse.Namespace) -> int:
     """Publish with what NSQ's protocol lacks: keys and headers; a request for each message."""
     headers, query, count = message_headers(arguments.header), _query(arguments), 0
     with open_client(arguments) as client:
-        for body in _records(arguments):
-            if arguments.key and count:
-                raise WrongArguments(f"--key is for one message: {count} published, and there are more")
+        for body in _only_record(arguments, "--key") if arguments.key else _records(arguments):
             _post(client, query, headers, body, arguments.nsqd_http_address)
             count += 1
     _report(arguments, count, "published")
@@ -167,15 +175,13 @@ def _pub_and_wait(arguments: argparse.Namespace) -> int:
 
     That topic is made for this answer, on all nodes, and is gone with the connections to it.
     """
-    bodies = list(islice(_records(arguments), 2))
-    if len(bodies) != 1:
-        raise WrongArguments("--reply-within is for one message")
+    (body,) = _only_record(arguments, "--reply-within")
     topic = f"reply-{token_hex(16)}#ephemeral"
     headers = message_headers([*arguments.header, f"reply-to={topic}"])
     nodes, settings = node_addresses(arguments), settings_of(arguments.used_context)
     try:
         with Consumer(topic, "reply#ephemeral", nodes, (), 1, settings) as consumer, open_client(arguments) as client:
-            _post(client, _query(arguments), headers, bodies[0], arguments.nsqd_http_address)
+            _post(client, _query(arguments), headers, body, arguments.nsqd_http_address)
             for answer in consumer.poll(arguments.reply_within):
                 sys.stdout.buffer.write(body_line(answer.body))
                 answer.finish()
@@ -224,6 +230,6 @@ def _put(arguments: argparse.Namespace) -> int:
                 jobs.put(body, arguments.priority, arguments.delay, arguments.ttr)
                 count += 1
     except (JobsError, ValueError) as error:
-        raise CommandError(f"{job_address(context)}: {error}; {count} jobs were put before") from None
+        raise jobs_failure(context, error, count) from None
     _report(arguments, count, "put")
     return ExitCode.DONE

@@ -23,9 +23,11 @@ import httpx
 
 from apps.node_client import REFUSALS, add_address, open_client, url_of
 from apps.past import LogAt, find_log, log_at, logs_of, members
+from shared.counted import counted
 from shared.log import escape
-from shared.terminal.commands import CommandError, Commands, make_command
+from shared.terminal.commands import CommandError, Commands, ExitCode, NoAnswer, WrongArguments, make_command
 from shared.terminal.output import body_line
+from shared.tls.client import why_failed
 
 PAGE = 1000  # messages asked for at a time
 PAGE_BYTES = 8 * 1024 * 1024  # bytes of bodies asked for at a time
@@ -92,27 +94,34 @@ def _add_cursors(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return 0. Raises CommandError, httpx.HTTPError."""
+    """Run the command, and return 0, or 1 if a node gave no answer. Raises CommandError, httpx.HTTPError."""
     with open_client(arguments) as client:
-        arguments.run(client, arguments)
-    return 0
+        return int(arguments.run(client, arguments))
 
 
-def _read(client: httpx.Client, arguments: argparse.Namespace) -> None:
+def _read(client: httpx.Client, arguments: argparse.Namespace) -> int:
     if arguments.follow and arguments.to:
-        raise CommandError("use either --follow or --to")
+        raise WrongArguments("use either --follow or --to")
     if arguments.cursor and arguments.start:
-        raise CommandError("use either --from or --cursor")
-    for message in (_of_all_nodes if arguments.all_nodes else _of_one_log)(client, arguments):
-        _print(message, arguments.json)
+        raise WrongArguments("use either --from or --cursor")
+    silent: dict[str, str] = {}
+    try:
+        for message in (_of_all_nodes if arguments.all_nodes else _of_one_log)(client, arguments, silent):
+            _print(message, arguments.json)
+    finally:
+        for address, why in silent.items():
+            print(f"penstock: incomplete: {address}: {why}", file=sys.stderr)
+    return ExitCode.FAILED if silent else ExitCode.DONE
 
 
-def _of_one_log(client: httpx.Client, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield messages of one log: the node's own, or that which --log names."""
+def _of_one_log(
+    client: httpx.Client, arguments: argparse.Namespace, silent: dict[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Yield messages of one log: the node's own, or that which --log names. `silent`: gets the nodes without an answer."""
     has_progress = sys.stderr.isatty() and not sys.stdout.isatty()
     address, log, left = arguments.nsqd_http_address, "", arguments.limit or UNLIMITED
     if arguments.log:
-        ask = partial(_asked, client)
+        ask = partial(_asked, client, silent)
         found = find_log(ask, members(ask, address), arguments.topic, arguments.log)
         if found is None:
             raise CommandError(
@@ -120,7 +129,7 @@ def _of_one_log(client: httpx.Client, arguments: argparse.Namespace) -> Iterator
             )
         address, log = found.address, found.log
     if arguments.cursor and not arguments.log:
-        for message in _of_predecessors(client, arguments):
+        for message in _of_predecessors(client, arguments, silent):
             left -= 1
             yield message
     start = arguments.start or "earliest"
@@ -131,9 +140,11 @@ def _of_one_log(client: httpx.Client, arguments: argparse.Namespace) -> Iterator
         print(file=sys.stderr)
 
 
-def _of_predecessors(client: httpx.Client, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _of_predecessors(
+    client: httpx.Client, arguments: argparse.Namespace, silent: dict[str, str]
+) -> Iterator[dict[str, Any]]:
     """Yield the messages that the cursor has not read of earlier logs of the node. Raises CommandError."""
-    ask, address = partial(_asked, client), arguments.nsqd_http_address
+    ask, address = partial(_asked, client, silent), arguments.nsqd_http_address
     own, left = log_at(ask, address, arguments.topic), arguments.limit or UNLIMITED
     for log in own.parents if own is not None else ():
         found = find_log(ask, members(ask, address), arguments.topic, log)
@@ -155,15 +166,22 @@ def _of_predecessors(client: httpx.Client, arguments: argparse.Namespace) -> Ite
             yield message
 
 
-def _of_all_nodes(client: httpx.Client, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the messages of all logs that have the topic, by the time of their publish. Raises CommandError."""
+def _of_all_nodes(
+    client: httpx.Client, arguments: argparse.Namespace, silent: dict[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the messages of all logs that have the topic, by the time of their publish. Raises CommandError.
+
+    `silent`: gets the nodes without an answer.
+    """
     if arguments.follow or arguments.cursor:
-        raise CommandError("--all-nodes goes with neither --follow nor --cursor")
+        raise WrongArguments("--all-nodes goes with neither --follow nor --cursor")
     if any(place and place.isdecimal() for place in (arguments.start, arguments.to)):
-        raise CommandError("an offset belongs to one log: name it with --log, or give a time")
-    ask, topic = partial(_asked, client), arguments.topic
+        raise WrongArguments("an offset belongs to one log: name it with --log, or give a time")
+    ask, topic = partial(_asked, client, silent), arguments.topic
     addresses = members(ask, arguments.nsqd_http_address)
     logs = logs_of(ask, addresses, topic)
+    if not silent.keys() ^ set(addresses):
+        raise NoAnswer("; ".join(f"{address}: {silent.pop(address)}" for address in addresses))
     if not logs:
         raise CommandError("TOPIC_NOT_FOUND: no node that answers retains messages of the topic")
 
@@ -212,13 +230,13 @@ def _messages(
             return
 
 
-def _asked(client: httpx.Client, address: str, path: str, query: dict[str, str]) -> Any:
-    """Return the JSON of a node's response to a GET; None for an error, or no response."""
+def _asked(client: httpx.Client, silent: dict[str, str], address: str, path: str, query: dict[str, str]) -> Any:
+    """Return the JSON of a node's response to a GET; None for an error, or no response, which is noted in `silent`."""
     try:
         answer = client.get(url_of(address) + path, params=query)
         return answer.json() if answer.status_code == 200 else None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        print(f"penstock: {address} does not answer: {error}", file=sys.stderr)
+        silent[address] = why_failed(error)
         return None
 
 
@@ -235,19 +253,21 @@ def _cursor_start(client: httpx.Client, address: str, arguments: argparse.Namesp
         if one["owner"] and one["owner"] != owner:
             raise CommandError(f"cursor {name} belongs to {one['owner']}: give --owner {one['owner']} to advance it")
         if one["gone"]:
-            print(f"penstock: {one['gone']} messages expired before cursor {name} read them", file=sys.stderr)
+            print(
+                f"penstock: {counted(one['gone'], 'message')} expired before cursor {name} read them", file=sys.stderr
+            )
             return "earliest"
         return str(one["offset"])
     made = request(client, "POST", "/topic/cursor", query | {"name": name, "owner": owner}, address)
     return str(made.json()["offset"])
 
 
-def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:
+def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> int:
     if arguments.delete:
         query = {"topic": arguments.topic, "name": arguments.delete, "owner": arguments.owner}
         request(client, "POST", "/topic/cursor/delete", query)
         print(json.dumps({"deleted": arguments.delete}) if arguments.json else f"deleted cursor {arguments.delete}")
-        return
+        return 0
     for one in request(client, "GET", "/topic/cursors", {"topic": arguments.topic}).json()["cursors"]:
         if arguments.json:
             print(json.dumps(one))
@@ -255,6 +275,7 @@ def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:
         gone = f", {one['gone']} of them expired" if one["gone"] else ""
         owner = f", owner {one['owner']}" if one["owner"] else ""
         print(escape(f"{one['name']}: offset {one['offset']}, lag {one['lag']}{gone}{owner}"))
+    return 0
 
 
 def request(client: httpx.Client, method: str, path: str, query: dict[str, Any], address: str = "") -> httpx.Response:

@@ -16,9 +16,11 @@ import httpx
 
 from apps.backup import fetch, partial_of
 from apps.node_client import open_client, url_of, why_refused
+from shared.counted import counted
 from shared.files import sync_directory
 from shared.terminal.commands import CommandError, Commands, make_command
 from shared.terminal.context import CREDENTIALS, add_context
+from shared.tls.client import why_failed
 
 ASK = 5.0  # s to wait for the response of a node
 WHAT = "make the data directory of a lost node from a copy of its log on another node"
@@ -78,9 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     partial.rename(target)
     sync_directory(target.parent)
     result = {"directory": str(target), "from": copy.address, "files": count, "bytes": size, "silent": silent}
-    text = (
-        f"copied {count} files, {size} bytes from {copy.address} to {target}; check it with: penstock verify {target}"
-    )
+    copied = f"copied {counted(count, 'file')}, {size} bytes from {copy.address} to {target}"
+    text = f"{copied}; check it with: penstock verify {target}"
     print(json.dumps(result) if arguments.json else text)
     return 0
 
@@ -111,7 +112,7 @@ def find_copies(nodes: list[str], number: int, ask: Callable[[str], Any]) -> tup
             addresses += [other for other in dict.fromkeys(others) if other not in addresses]
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
             silent.append(address)
-            _warn(f"{address} does not answer: {error or type(error).__name__}")
+            _warn(f"{address} does not answer: {why_failed(error)}")
     return copies, silent
 
 

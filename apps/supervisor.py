@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
 
+from shared.counted import counted
 from shared.values import MILLISECOND, SECOND
 
 NEVER = 1 << 62
@@ -209,7 +210,7 @@ class Supervisor:
         others = [daemon for daemon in self._daemons if daemon.is_left_down and not daemon.is_node]
         actions = [action for daemon in others for action in self._start(daemon, now)]
         self._roll = self._nodes()
-        say = Say(f"rolling restart: {len(self._roll)} nodes, one after the other")
+        say = Say(f"rolling restart: {counted(len(self._roll), 'node')}, one after the other")
         return [say, *actions, *self._roll_on(now)]
 
     def kill(self, name: str, until: int, now: int) -> list[Action]:

@@ -25,6 +25,7 @@ from apps.interrupts import Interrupts
 from apps.tool import check_given, check_no_scheme, run_program
 from penstock.client import Producer
 from penstock.protocol import is_valid_name
+from shared.counted import counted
 from shared.options import option
 
 PROGRAM = "to_nsq"
@@ -171,7 +172,9 @@ class Pump:
                 producer.poll()
         if self._waiting:
             self.is_interrupted = True
-            print(f"{self._program}: interrupted, {len(self._waiting)} records not published", file=sys.stderr)
+            print(
+                f"{self._program}: interrupted, {counted(len(self._waiting), 'record')} not published", file=sys.stderr
+            )
         for producer in self._producers:
             producer.flush()
 

@@ -1,7 +1,7 @@
 """`make release`: build sdist, wheel and .deb of this commit twice, compare the two, and write them with SBOM and checksums.
 
 The version is that of penstock/__init__.py. The changelog must begin with it and, unless it has a day, nothing is released yet:
-then the files are for a trial.
+then the files are for a trial. What is not committed is not released: `make release` refuses it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,13 @@ def newest_change(changelog: str) -> tuple[str, str]:
     if head is None:
         raise ReleaseError("CHANGELOG.md has no heading such as '## 1.2.3 (2026-11-30)'")
     return head[1], head[2]
+
+
+def require_committed(root: Path) -> None:
+    """Raise ReleaseError if a file of the checkout is new or differs from the commit."""
+    status = subprocess.check_output(["git", "status", "--porcelain"], cwd=root, text=True)
+    if status:
+        raise ReleaseError(f"commit or stash first: {', '.join(line[3:] for line in status.splitlines()[:5])}")
 
 
 def build(directory: Path, epoch: str) -> dict[str, str]:
@@ -92,6 +99,7 @@ def _hash(path: Path) -> str:
 def main() -> int:
     target = Path(sys.argv[1])
     try:
+        require_committed(ROOT)
         release(target)
         hashes = add_debian_package(target)
     except (ReleaseError, subprocess.CalledProcessError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from admin.terminal import doctor, health, listing
 from admin.terminal.main import NAMES
 from admin.terminal.main import parser as terminal_parser
 from apps.penstock import parser as penstock_parser
+from docs.cli_session import SET_UP, TEXT
 from docs.markdown import page
 from shared.terminal.commands import EXIT_CODES
 from shared.terminal.context import SETTINGS, variable
@@ -30,7 +32,7 @@ from tests.local_node import LocalNode
 CLIENT = "CLIENT"  # in an example: the address of the consumer
 WIDTH = 130  # characters of a line of output that is not cut
 LINES = 14  # of an output that is not cut
-SEE, ACT, USE, DIAGNOSE = "See", "Act", "Use", "Diagnose"
+SEE, ACT, DIAGNOSE = "See", "Act", "Diagnose"
 # Each example is a command line; the first word is the command.
 EXAMPLES: dict[str, tuple[str, ...]] = {
     SEE: (
@@ -39,26 +41,18 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "show orders mail 0 --node 127.0.0.1:4151", "peek orders mail -n 2",
     ),
     ACT: (
-        "create invoices/worker", "config orders retention=24h", "pause orders/mail --for 10m", "unpause orders/mail",
-        "bury orders mail --state ready --count 2", "kick orders mail --state buried --all --dry-run",
+        "create invoices/worker", "config orders retention=24h", "pause orders/mail --for 10m",
+        "unpause orders/mail", "bury orders mail --state ready --count 2",
+        "redrive orders mail --state buried --all --dry-run", "kick orders mail --state buried --all --dry-run",
         "kick orders mail --state buried --all --yes",
-        "requeue orders mail --offset 0 --node 127.0.0.1:4151 --delay 60000",
-        "move orders mail --state ready --to archive", "finish orders mail --state ready --count 1",
+        "requeue orders mail --offset 0 --node 127.0.0.1:4151 --delay 1m",
+        "move orders mail --state ready --to archive",
+        "finish orders mail --state ready --count 1",
         "disconnect orders mail CLIENT --yes", "empty orders/mail --dry-run", "delete orders --yes",
         "drain 127.0.0.1:4251 --yes", "undrain 127.0.0.1:4251", "request GET /ping",
     ),
     DIAGNOSE: ("doctor", "support-bundle state.tar.gz"),
 }  # fmt: skip
-# Commands whose output is not the same each time; tests/processes/test_penstock_use.py and tests/apps/test_read.py run them.
-_SHELL = {
-    "pub": "penstock pub orders '{\"id\": 17}'",
-    "sub": "penstock sub orders mail --until-empty --json",
-    "put": "penstock put pictures 'resize 17' --ttr 300",
-    "reserve": "penstock reserve pictures -n 1",
-    "bench": "penstock bench pub --count 10000 --connections 10",
-    "read": "penstock read audit --from=-1h --json",
-    "cursors": "penstock cursors audit",
-}
 HEAD = """\
 # Commands
 
@@ -98,7 +92,7 @@ For completion: `source <(penstock completion bash)` in `~/.bashrc`, the same wi
 
 def cli() -> str:
     """Return the page of the commands of `penstock`, with executed examples."""
-    return page([_head(), *_executed(), *_others()])
+    return page([_head(), *_executed(), *_session()])
 
 
 def _head() -> str:
@@ -118,25 +112,21 @@ def _executed() -> Iterator[str]:
             yield f"## {group}\n\n| command | what it does |\n|---|---|"
             yield from (f"| `{name}` | {about[name]} |" for name in dict.fromkeys(line.split()[0] for line in lines))
             yield "\n```console\n" + "\n".join([_run(terminal, line) for line in lines]) + "```\n"
-            if group == ACT:
-                yield from _shown()
 
 
-def _shown() -> Iterator[str]:
-    """Yield the part of the commands whose output is not the same each time."""
+def _session() -> Iterator[str]:
+    """Yield the parts of the commands that need processes, with the examples of cli_session.txt."""
     about = _abouts(penstock_parser())
-    yield f"## {USE}\n\n| command | what it does | example |\n|---|---|---|"
-    yield from (f"| `{name}` | {about[name]} | `{line}` |" for name, line in _SHELL.items())
-    yield ""
-
-
-def _others() -> Iterator[str]:
-    """Yield the table of the remaining commands."""
-    about = _abouts(penstock_parser())
-    yield "## Everything else\n\n| command | what it does |\n|---|---|"
-    for name, what in about.items():
-        if name not in NAMES and name not in _SHELL:
-            yield f"| `{name}` | {what} |"
+    first, *others = TEXT.read_text().split("\n# ")
+    started = {name: lines for name, _, lines in (part.partition("\n\n") for part in others)}
+    started[SET_UP] = f"{first}\n{started[SET_UP]}"
+    for group, lines in started.items():
+        names = dict.fromkeys(
+            re.findall(r"\bpenstock ([a-z-]+)", "\n".join(re.findall(r"^\$ .*", lines, re.MULTILINE)))
+        )
+        yield f"## {group}\n\n| command | what it does |\n|---|---|"
+        yield from (f"| `{name}` | {about[name]} |" for name in names if name not in NAMES)
+        yield f"\n```console\n{lines.rstrip()}\n```\n"
 
 
 def _abouts(parser: argparse.ArgumentParser) -> dict[str, str]:

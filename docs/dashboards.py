@@ -1,4 +1,4 @@
-"""Grafana's dashboards, written to deploy/grafana/dashboards by `make reference`.
+"""Grafana's dashboards and Prometheus's recording rules for them, written to deploy by `make reference`.
 
 A dashboard is a few variables and rows of panels; each panel has queries in PromQL over the metrics of
 docs/reference/metrics.md, scraped with job="nsqd" and job="nsqlookupd" as deploy/alerts.yaml expects. A test holds that each
@@ -12,9 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
 _COLUMNS = 24  # of Grafana's grid
 _HEIGHT = 8
+# histograms whose percentiles dashboards and alerts ask for: of all series of a node only its buckets are many
+_HISTOGRAMS = "nsqd_e2e_processing_latency_seconds", "nsqd_log_sync_seconds", "nsqd_turn_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,23 @@ def _rate(metric: str, labels: str) -> str:
 
 
 def _quantile(share: float, metric: str, labels: str) -> str:
-    return f"histogram_quantile({share}, sum by (le) (rate({metric}_bucket{{{labels}}}[$__rate_interval])))"
+    return f"histogram_quantile({share}, sum by (le) ({_recorded(metric)}{{{labels}}}))"
+
+
+def _recorded(metric: str) -> str:
+    """Return the name of the recorded rates of a histogram's buckets."""
+    return f"instance_le:{metric}_bucket:rate5m"
+
+
+def recording_rules() -> str:
+    """Return Prometheus's rules that record the rates of buckets."""
+    words = "# `make reference` writes this file: rates that the dashboards and alerts.yaml ask for.\n"
+    rules = [
+        {"record": _recorded(name), "expr": f"sum by (instance, le) (rate({name}_bucket[5m]))"} for name in _HISTOGRAMS
+    ]
+    return words + yaml.safe_dump(
+        {"groups": [{"name": "penstock-recorded", "rules": rules}]}, sort_keys=False, width=120
+    )
 
 
 _NODES = 'instance=~"$instance"'

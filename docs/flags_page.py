@@ -10,18 +10,18 @@ from collections.abc import Iterable, Iterator
 
 from admin.options import AdminOptions
 from admin.terminal.main import parser as terminal_parser
-from admin.users.command import _parser as users_parser
+from admin.users.command import parser as users_parser
 from apps import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
 from apps.penstock import parser as penstock_parser
 from apps.to_file.options import Options as ToFileOptions
 from docs.markdown import page, table_row
 from lookupd.options import LookupdOptions
-from nsqd.commands.import_command import _parser as import_parser
-from nsqd.commands.restore_command import _parser as restore_parser
-from nsqd.commands.verify import _parser as verify_parser
+from nsqd.commands.import_command import parser as import_parser
+from nsqd.commands.restore_command import parser as restore_parser
+from nsqd.commands.verify import parser as verify_parser
 from nsqd.options import NsqdOptions
 from pipeline.command_line import parser as pipeline_parser
-from shared.audit.command import _parser as audit_parser
+from shared.audit.command import parser as audit_parser
 from shared.options import Spec, specs
 from shared.values import Duration
 

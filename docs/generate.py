@@ -3,10 +3,10 @@
 * flags.md and http-routes.md: flags_page.py and routes_page.py.
 * metrics.md: every metric, as an nsqd and an nsqlookupd answer /metrics.
 * alarms.md: the alarm rules of nsqadmin.
-* cli.md: the commands of penstock, with examples that are executed now (docs/cli_page.py).
+* cli.md: the commands of penstock, with examples that are executed now (docs/cli_page.py), or were (docs/cli_session.py).
 * deploy/nsqadmin-alerts.yaml: rules of Prometheus for the alarms of nsqadmin.
 * deploy/config: an example of a configuration file for each daemon.
-* deploy/grafana/dashboards: dashboards of Grafana, from dashboards.py.
+* deploy/grafana/dashboards, deploy/recording-rules.yaml: dashboards of Grafana and rules for them, from dashboards.py.
 
 errors.md is written by hand; a test holds that it names every error in the code.
 """
@@ -24,7 +24,7 @@ import yaml
 from admin.alarms.rules import RULES, Rule, Severity
 from apps.passthrough import APPLIED
 from docs.cli_page import cli
-from docs.dashboards import DASHBOARDS
+from docs.dashboards import DASHBOARDS, recording_rules
 from docs.flags_page import DAEMONS, OPTIONS, TYPES, flags
 from docs.markdown import page, table_row
 from docs.routes_page import routes
@@ -36,6 +36,7 @@ from shared.print_config import example
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs/reference"
 ALERTS = ROOT / "deploy/nsqadmin-alerts.yaml"
+RECORDED = ROOT / "deploy/recording-rules.yaml"
 EXAMPLES = ROOT / "deploy/config"
 GRAFANA = ROOT / "deploy/grafana/dashboards"
 
@@ -169,6 +170,7 @@ def main() -> None:
     for name, write in PAGES.items():
         (REFERENCE / name).write_text(write())
     ALERTS.write_text(nsqadmin_alerts())
+    RECORDED.write_text(recording_rules())
     for daemon in DAEMONS:
         (EXAMPLES / f"{daemon}.toml").write_text(example(OPTIONS[daemon], daemon))
     for dashboard in DASHBOARDS:

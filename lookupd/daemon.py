@@ -119,7 +119,8 @@ def _start_http(
 
     bridge = Bridge(lambda: trio_thread.run_soon(serve_waiting))
     figures = server.connection_counts, server.obstacle, server.known_nodes
-    routes = Handlers(registry, bridge, time.time_ns, *figures, dates, options.metrics_auth).routes()
+    https_port = listeners.https.port if listeners.https is not None else 0
+    routes = Handlers(registry, bridge, time.time_ns, *figures, dates, options.metrics_auth, https_port).routes()
     hosts = Hosts([options.broadcast_address, *options.allowed_host])
     if keyring is not None:
         from shared.http.authorize import Authorizer, guarded

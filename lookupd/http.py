@@ -38,7 +38,7 @@ from shared.log import log
 from shared.text import go_json
 from shared.tls.dates import CertificateDates
 from shared.values import SECOND
-from shared.version import NSQ_VERSION
+from shared.version import NSQ_VERSION, PENSTOCK_VERSION
 
 T = TypeVar("T")
 
@@ -71,6 +71,7 @@ class Handlers:
     cluster_nodes: Callable[[], list[ClusterNode]] = list
     dates: CertificateDates | None = None  # when the certificates end
     metrics_auth: bool = False  # /metrics, which names topics, needs the right STATS
+    https_port: int = 0  # 0: no HTTPS
     debugging: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an answer to /debug is made
     long_polls: LongPolls = field(init=False)
 
@@ -125,7 +126,12 @@ class Handlers:
     async def info(self, request: Request) -> Response:
         dates = self.dates.all if self.dates is not None else ()
         certificates = [{"option": one.option, "ends": one.ends} for one in dates]
-        return json_response({"version": NSQ_VERSION} | ({"certificates": certificates} if certificates else {}))
+        additions = {
+            "certificates": certificates,
+            "https_port": self.https_port,
+            "penstock_version": PENSTOCK_VERSION if wants_extensions(request) else "",
+        }
+        return json_response({"version": NSQ_VERSION} | {key: value for key, value in additions.items() if value})
 
     async def topics(self, request: Request) -> Response:
         return json_response({"topics": await self.bridge.call(self.registry.topics)})
@@ -249,6 +255,8 @@ def _info_json(info: PeerInfo, extended: bool) -> dict[str, object]:
         data["log_id"] = info.log_id
     if extended and info.capabilities:
         data["capabilities"] = info.capabilities
+    if extended and info.penstock_version:
+        data["penstock_version"] = info.penstock_version
     return data
 
 

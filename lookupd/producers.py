@@ -31,6 +31,7 @@ class PeerInfo:
     log_id: str = ""  # of the log that it publishes into, 32 hexadecimal digits; "" if unknown
     https_port: int = 0  # of its HTTP API over TLS; 0 if unknown
     capabilities: tuple[str, ...] = ()  # beyond NSQ, such as "log"
+    penstock_version: str = ""  # "": it is an original
 
     @property
     def host(self) -> str:

@@ -330,19 +330,20 @@ def parse_identity(body: bytes, remote_address: str) -> PeerInfo:
     assert isinstance(decoded, dict)
     return PeerInfo(
         **fields,
-        topology_zone=_place(decoded.get("topology_zone")),
-        topology_region=_place(decoded.get("topology_region")),
+        topology_zone=_text(decoded.get("topology_zone")),
+        topology_region=_text(decoded.get("topology_region")),
         node_id=_number(decoded.get("node_id"), 0, MOST_NODE_ID),
-        cluster=_place(decoded.get("cluster")),
-        cluster_address=_place(decoded.get("cluster_address")),
+        cluster=_text(decoded.get("cluster")),
+        cluster_address=_text(decoded.get("cluster_address")),
         log_id=_log_id(decoded.get("log_id")),
         https_port=_number(decoded.get("https_port"), 1, 65535) or 0,
         capabilities=_capabilities(decoded.get("capabilities")),
+        penstock_version=_text(decoded.get("penstock_version")),
     )
 
 
-def _place(value: object) -> str:
-    """Return a zone, region or cluster, or "" if the value is invalid: release 1.3.0 ignores the key, whatever it holds."""
+def _text(value: object) -> str:
+    """Return a text, or "" if the value is invalid: release 1.3.0 ignores the key, whatever it holds."""
     return without_surrogates(value) if isinstance(value, str) and len(value) <= MAX_TEXT else ""
 
 

@@ -6,14 +6,17 @@ rooms first in the module search path, and only its function imports a room.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _APP = os.path.join(_HERE, "_app")
 _ROOMS = _APP if os.path.isdir(_APP) else os.path.dirname(_HERE)
 _VERSION_ONLY = (["-version"], ["--version"])
+_DAEMONS = ("nsqd.main", "lookupd.main", "admin.main", "nsqd.commands.disque_server")
 _ALL_NODES = (  # subcommands of `penstock` about all nodes, of admin.terminal.main
     "alarms", "bury", "channels", "clients", "config", "create", "delete", "disconnect", "doctor", "drain", "empty", "finish",
     "kick", "messages", "move", "nodes", "pause", "peek", "producers", "queues", "redrive", "request", "requeue", "show",
@@ -36,7 +39,11 @@ def _run(module: str, program: str = "") -> None:
 
     If `program` is given, a lone -version prints the same line as the module would, without importing it. Our rooms come
     before PYTHONPATH and the working directory, which may have another `shared` or `admin`.
+    Until its event loop handles them, SIGINT and SIGTERM end a daemon with exit code 0 and no traceback: process 1 of a
+    container would ignore them.
     """
+    for number in (signal.SIGINT, signal.SIGTERM) if module in _DAEMONS else ():
+        signal.signal(number, lambda *_: sys.exit(0))
     sys.path.insert(0, _ROOMS)
     if program and sys.argv[1:] in _VERSION_ONLY:
         print(import_module("shared.version").version_line(program))
@@ -63,25 +70,32 @@ disque_server = _script("nsqd.commands.disque_server")  # the same for clients o
 pipeline = _script("pipeline.main")  # `penstock pipeline`, for spark-submit
 
 
-def _complete(arguments: list[str]) -> None:
-    """Print the words of all commands for a shell, and exit."""
-    sys.path.insert(0, _ROOMS)
-    parsers = [import_module(module).parser() for module in ("admin.terminal.main", "apps.penstock")]
-    sys.exit(import_module("shared.terminal.completion").main(parsers, arguments))
+def _parsers() -> list[Any]:
+    """Return the parsers of all commands of `penstock`."""
+    others = ("pipeline.command_line" if one == "pipeline.main" else one for one in _ELSEWHERE.values())
+    modules = dict.fromkeys(("admin.terminal.main", "apps.penstock", *others))
+    return [import_module(module).parser() for module in modules]
+
+
+def _complete() -> int:
+    """Print the words of all commands for a shell, and return the exit code."""
+    return int(import_module("shared.terminal.completion").main(_parsers(), sys.argv[2:]))
 
 
 def penstock() -> None:
     """Run a subcommand of `penstock`: `up` and others in apps, and those in _ELSEWHERE that need nsqd, admin or pipeline."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
-    if name == "completion":
-        _complete(sys.argv[2:])
     module = _ELSEWHERE.get(name)
     if name == "doctor" and any(word.startswith("--lake") for word in sys.argv[2:]):  # of a lake, not of the nodes
         module = "pipeline.doctor"
     if module and name != "archive":  # which is a job of the pipeline, too
         del sys.argv[1]
     try:
-        _run(module or ("admin.terminal.main" if name in _ALL_NODES else "apps.penstock"))
+        if not module and name != "completion":
+            _run("admin.terminal.main" if name in _ALL_NODES else "apps.penstock")
+        sys.path.insert(0, _ROOMS)
+        main = import_module(module).main if module else _complete
+        sys.exit(import_module("shared.terminal.commands").run_command(main, lambda: f"penstock {name}"))
     except KeyboardInterrupt:  # during the imports, or of a command that does not handle it
         sys.exit(130)
 

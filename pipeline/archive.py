@@ -25,6 +25,7 @@ from penstock.spark.options import ReadOptions, read_options
 from pipeline.archiver import Archiver, Runner, Tasks
 from pipeline.saying import say
 from pipeline.session import GATEWAY, cause, spark_errors, spark_runner
+from shared.counted import counted
 
 LONGEST_WAIT = 60.0  # s before an archive starts again
 _FAILURES = (Unreachable, NoAnswer, Refused, DeltaError, OSError, StoreError)  # of nodes and stores, which may end
@@ -65,7 +66,7 @@ def _line(error: Exception) -> str:
 def archiver_of(lake: Lake, options: ReadOptions, asker: Asker, run_tasks: Runner, most: int) -> Archiver:
     """Return an archiver that has asked the nodes and opened the table. `most`: messages of a batch."""
     follower = Follower(options, asker)
-    follower.ask_all(may_be_deleted=True)
+    follower.ask_all(may_be_deleted=True, may_be_lost=True)
     topics = {place.topic for place in follower.ranges}
     table = MessageTable.open_or_create(lake, by_topic=len(topics) <= MOST_TOPICS)
     archiver = Archiver(table, follower, run_tasks, most)
@@ -79,7 +80,7 @@ def _archive(archiver: Archiver, given: argparse.Namespace) -> int:
     while not given.once:
         time.sleep(given.every)
         archiver.batch()
-    say(f"archived {archiver.done:,} messages; {given.lake} has {archiver.table.count():,}")
+    say(f"archived {counted(archiver.done, 'message')}; {given.lake} has {archiver.table.count():,}")
     return 1 if archiver.stopped else 0
 
 

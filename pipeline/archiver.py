@@ -18,12 +18,26 @@ from penstock.lake.progress import Advance
 from penstock.lake.table import MessageTable
 from penstock.lake.task import Log, Outcome, Work
 from penstock.spark.follower import Follower, Positions
-from penstock.spark.offsets import NodeTopic, Span, clipped, ends, firsts_of, moved
+from penstock.spark.holders import Lost
+from penstock.spark.offsets import (
+    OWN,
+    PROMOTED,
+    LogPosition,
+    NodeTopic,
+    Span,
+    TopicRange,
+    clipped,
+    ends,
+    firsts_of,
+    moved,
+)
 from penstock.spark.options import LATEST
 from penstock.spark.reading import DataLoss
 from pipeline.saying import say
+from shared.counted import counted
 
 Tasks = Sequence[tuple[Span, ...]]
+_Key = tuple[NodeTopic, str, str]  # a log of a place, and OWN or PROMOTED
 Runner = Callable[[Work, Tasks], Iterable[Outcome]]  # runs the work for each task
 
 
@@ -39,24 +53,24 @@ class Archiver:
     stopped: dict[str, str] = field(default_factory=dict)  # topics that have lost messages, each with what was lost
     _positions: Positions = field(default_factory=dict)  # where the table ends, of the logs that it has
     _cursors: Positions = field(default_factory=dict)  # where the cursors on the nodes were moved last
-    _seen: set[NodeTopic] = field(default_factory=set)  # places whose position the table was asked for
+    _seen: set[_Key] = field(
+        default_factory=set
+    )  # places whose position the table was asked for; "": the node's own log
+    _looked: float = -1.0  # monotonic s when the follower had looked for nodes, when promoted logs were last looked for
+    _promoted: dict[NodeTopic, list[TopicRange]] = field(default_factory=dict)  # logs of lost nodes, the oldest first
+    _said: set[str] = field(default_factory=set)  # lines about lost nodes and their logs, each of which is printed once
 
     def begin(self) -> None:
-        """Take the positions from the table, and note there where a new archive begins that starts at the latest messages.
+        """Take the positions from the table; note there where a new archive begins at the latest messages, or in an old log.
 
         The follower must have asked all nodes. Raises LakeError.
         """
         while True:
             try:
-                self._recover(self.follower.ranges)
+                self._recover(self._new(self.follower.ranges), at_end=self.follower.options.starting.word == LATEST)
                 break
             except DataLoss as loss:
                 self._stop(loss.topic, loss.what)
-        if self.follower.options.starting.word == LATEST:
-            end = ends({}, self.follower.ranges)
-            new = {place: at for place, at in end.items() if place not in self._positions}
-            self.table.commit((), [Advance(place, at.log, None, at.next, at.next) for place, at in new.items()], ())
-            self._positions |= new
 
     def archive_all(self) -> None:
         """Archive everything that the nodes have now, in batches. Raises as `batch`."""
@@ -104,30 +118,92 @@ class Archiver:
         self.done += count
         if advances:
             took = time.monotonic() - began
-            say(f"archived {count:,} messages in {took:.1f} s ({count / took:,.0f}/s), {self.done:,} since the start")
+            say(
+                f"archived {counted(count, 'message')} in {took:.1f} s ({count / took:,.0f}/s), {self.done:,} since the start"
+            )
         return sum(one.end - one.first for one in advances)
 
     def _end(self, target: Positions | None) -> Positions:
         """Return the end of the next batch. Asks the table where it ends for places that were not there before."""
         while True:
             end = self.follower.end_after(self._positions, target)
-            new = end.keys() - self._seen
+            new = self._new(end)
             if not new:
                 return end
             self._recover(new)
 
-    def _recover(self, places: Iterable[NodeTopic]) -> None:
-        """Take the position of places from the table. Raises DataLoss if it has the topic, and none of its logs."""
+    def _new(self, places: Iterable[NodeTopic]) -> set[NodeTopic]:
+        """Return the places that the table was not asked for; also those that have messages in logs of lost nodes only."""
+        if self._looked != self.follower.looked:
+            self._looked = self.follower.looked
+            self._note_lost(self.follower.lost())
+        keys = {self._own(place) for place in places}
+        keys |= {
+            (place, logs[-1].log, PROMOTED) for place, logs in self._promoted.items() if place not in self._positions
+        }
+        return {place for place, _, _ in keys - self._seen}
+
+    def _own(self, place: NodeTopic) -> _Key:
+        """Return the key of the log into which a node publishes; "": it does not answer, or does not have the topic."""
+        one = self.follower.ranges.get(place)
+        return place, one.log if one is not None and one.kind == OWN else "", OWN
+
+    def _note_lost(self, lost: Lost) -> None:
+        """Note the logs of lost nodes, and print what is not archived because of them, each line once."""
+        self._promoted = lost.logs
+        lines = [f"cannot look for the logs of lost nodes: {failure}" for failure in lost.failures]
+        for node, at in lost.nodes.items():
+            lines.append(
+                f"node {node} at {at} is lost: its messages wait until it returns, or another node leads its log"
+            )
+        for place, logs in lost.logs.items():
+            for one in logs:
+                if one.next > one.first and one.log not in {other.log for other in self._logs(place)}:
+                    what = f"offsets {one.first} to {one.next} of {place} in the log {one.log}, at {one.address}"
+                    lines.append(f"NOT ARCHIVED: {what}, which no other log of the node continues: penstock read --log")
+        for line in lines:
+            self._say(line)
+
+    def _recover(self, places: Iterable[NodeTopic], *, at_end: bool = False) -> None:
+        """Take the position of places from the table. Others begin in their oldest log, or with `at_end` at their end.
+
+        Raises DataLoss if the table has the topic, and none of its logs.
+        """
+        new, seen = Positions(), {self._own(place) for place in places}
         for place in sorted(places):
-            at = self.table.position(place, self.follower.ranges[place])
+            logs = self._logs(place)
+            known = (self.table.position(place, one) for one in reversed(logs))
+            at = next((one for one in known if one is not None), None)
             if at is not None:
-                self._positions[place] = at
+                if self._own(place)[1] or at != LogPosition(logs[-1].log, logs[-1].next):  # there may be more
+                    self._positions[place] = at
             elif self.table.knows(place) and self.follower.options.fails_on_loss:
-                raise DataLoss(
-                    f"{place} has another log than the one that was archived: it was deleted and recreated",
-                    place.topic,
+                what = f"{place} has another log than the one that was archived: it was deleted and recreated"
+                raise DataLoss(what, place.topic)
+            elif at_end:
+                new[place] = LogPosition(logs[-1].log, logs[-1].next)
+            elif place in self._promoted:
+                new[place] = LogPosition(logs[0].log, logs[0].first)
+                self._say(
+                    f"node {place.node} was lost: its log {logs[0].log.partition('-')[0]} is at {logs[0].address}"
                 )
-            self._seen.add(place)
+            if place in self._promoted:
+                seen.add((place, self._promoted[place][-1].log, PROMOTED))
+        if new:
+            self.table.commit((), [Advance(place, at.log, None, at.next, at.next) for place, at in new.items()], ())
+        self._positions |= new
+        self._seen |= seen
+
+    def _logs(self, place: NodeTopic) -> list[TopicRange]:
+        """Return the logs of a place, each of which continues the one before: those of lost nodes, then that of the node."""
+        own, promoted = self.follower.ranges.get(place), self._promoted.get(place, [])
+        last = own if own is not None and own.log not in {one.log for one in promoted} else promoted[-1]
+        return [*(one for one in promoted if one.log in dict(last.parents)), last]
+
+    def _say(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            say(line)
 
     def _advances(self, tasks: Tasks) -> list[Advance]:
         """Return the offsets that the tasks add to each log."""
@@ -146,5 +222,6 @@ class Archiver:
         self.stopped[topic] = what
         self.follower.leave_out(topic)
         self._positions = {place: at for place, at in self._positions.items() if place.topic != topic}
+        self._promoted = {place: logs for place, logs in self._promoted.items() if place.topic != topic}
         if not self.follower.ranges:
             raise LakeError("no topic is left to archive")

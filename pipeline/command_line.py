@@ -6,40 +6,49 @@ import argparse
 from datetime import datetime
 from pathlib import Path
 
-EXAMPLES = """
-  penstock archive --lookupd 127.0.0.1:4161 --topic orders --lake data/lake --once
-  penstock pipeline rollup --lake data/lake
-  penstock pipeline report --lake data/lake --out report.html
-  penstock pipeline replay --lake data/lake --lookupd 127.0.0.1:4161 --topic orders --to again --from 2026-11-21T10:00:00Z
+from shared.terminal.commands import Parser, examples_of
 
-A topic must retain its messages to be archived: curl -X POST '127.0.0.1:4151/topic/config?topic=orders&retention=24h'
-"""
+RETAIN = "\nA topic must retain its messages to be archived: penstock config orders retention=24h\n"
+REPLAY = "pipeline replay --lake data/lake --nsqd HOST:4151 --topic a --to b"
+JOBS = {  # each with an example
+    "archive": (
+        "archive topics, each message once, until Ctrl-C or with --once",
+        "archive --nsqd 127.0.0.1:4151 --topic orders --lake data/lake --once",
+    ),
+    "compact": ("merge the small files of a lake into larger ones", "pipeline compact --lake data/lake"),
+    "vacuum": ("remove files that no version of the last days needs", "pipeline vacuum --lake data/lake"),
+    "rollup": ("count the archived messages by minute, hour and day", "pipeline rollup --lake data/lake"),
+    "replay": ("publish archived messages again", REPLAY),
+    "report": (
+        "write an HTML page with plots of a period, from the rollups",
+        "pipeline report --lake data/lake --out report.html",
+    ),
+    "history": (
+        "print the rollups of one topic or of all as JSON, for nsqadmin",
+        "pipeline history --lake data/lake --topic orders",
+    ),
+}
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line; its result has the job's name as `job`, and the program's as `program`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="penstock pipeline",
         description="Archive topics as a table of Delta Lake, roll the archive up, report on it, and replay it.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=examples_of("\n".join(example for _, example in JOBS.values())) + RETAIN,
     )
     jobs = made.add_subparsers(dest="job", required=True, metavar="JOB")
-    for name, help, add_options in (
-        ("archive", "archive topics, each message once, until Ctrl-C or with --once", _archive),
-        ("compact", "merge the small files of a lake into larger ones", _compact),
-        ("vacuum", "remove files that no version of the last days needs", _vacuum),
-        ("rollup", "count the archived messages by minute, hour and day", _rollup),
-        ("replay", "publish archived messages again", _replay),
-        ("report", "write an HTML page with plots of a period, from the rollups", _report),
-        ("history", "print the rollups of one topic or of all as JSON, for nsqadmin", _history),
-    ):
+    options = (_archive, _compact, _vacuum, _rollup, _replay, _report, _history)
+    for (name, (help, example)), add_options in zip(JOBS.items(), options, strict=True):
         program = "penstock archive" if name == "archive" else f"penstock pipeline {name}"
-        job = jobs.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.", prog=program)
+        job = jobs.add_parser(
+            name, help=help, description=f"{help[0].upper()}{help[1:]}.", prog=program, epilog=examples_of(example)
+        )
         job.set_defaults(program=program)
         add_options(job)
     what = "check what the daemons, archives and Spark need, and with --lake whether a lake can be written"
-    doctor = jobs.add_parser("doctor", help=what, description=f"{what[0].upper()}{what[1:]}.")
+    epilog = examples_of("pipeline doctor\npipeline doctor --lake data/lake")
+    doctor = jobs.add_parser("doctor", help=what, description=f"{what[0].upper()}{what[1:]}.", epilog=epilog)
     doctor.add_argument("--lake", metavar="URL", help="also try to write a lake there")
     return made
 

@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError
 from penstock.lake.location import MESSAGES, LakeError, lake_at, one_line
 from penstock.lake.table import open_table
 from pipeline.saying import say
+from shared.counted import counted
 
 MEGABYTE = 1 << 20
 
@@ -30,5 +31,7 @@ def run(given: argparse.Namespace) -> int:
         raise LakeError(f"cannot compact {lake.url}: {one_line(error)}; nothing was changed") from None
     if lake.is_directory:
         os.sync()  # Delta's library leaves that to the operating system, and the old files may be removed later
-    say(f"compacted {done['numFilesRemoved']:,} files into {done['numFilesAdded']:,}; vacuum removes the old ones")
+    say(
+        f"compacted {counted(done['numFilesRemoved'], 'file')} into {done['numFilesAdded']:,}; vacuum removes the old ones"
+    )
     return 0

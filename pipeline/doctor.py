@@ -5,7 +5,6 @@ With --lake URL, as `penstock doctor --lake URL`, it also tries what an archive 
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import resource
 import shutil
@@ -20,6 +19,7 @@ from threading import BrokenBarrierError
 
 from penstock.lake.location import Lake, LakeError, lake_at, one_line
 from pipeline.session import OLDEST_JAVA, Missing, find_java
+from shared.terminal.commands import Parser
 
 FILES = 1024  # open files that a daemon wants
 DAEMONS, ARCHIVE, SPARK = "the daemons", "penstock archive", "Spark"
@@ -30,9 +30,7 @@ STEPS = ("write a file", "refuse the second of two commits at a time", "list fil
 
 def main() -> int:
     """Run `penstock doctor --lake URL`. Returns the exit code of `check`."""
-    made = argparse.ArgumentParser(
-        prog="penstock doctor", description="Try to write a lake, and check what that needs."
-    )
+    made = Parser(prog="penstock doctor", description="Try to write a lake, and check what that needs.")
     made.add_argument("--lake", required=True, metavar="URL", help="a directory, s3://, gs:// or az://")
     return check(made.parse_args().lake)
 

@@ -32,6 +32,7 @@ from penstock.spark.options import WriteOptions, write_options
 from penstock.spark.publishing import publish
 from pipeline.archive import server_options
 from pipeline.saying import say
+from shared.counted import counted
 
 CHUNK, CHUNK_BYTES = 100, 1 << 20  # messages and bytes that are published together, at most
 PART = 100_000  # offsets that are selected together, after which the table notes the progress
@@ -57,7 +58,7 @@ def run(given: argparse.Namespace) -> int:
             replay.publish_log(one["node"], one["log"], partial(_rows, table, given, one), one["end"])
     where = f"channel {channel} of {to}" if channel else to
     left_out = f"; skipped {replay.empty:,} empty messages" if replay.empty else ""
-    say(f"published {replay.count:,} messages of {topic} to {where}{left_out}")
+    say(f"published {counted(replay.count, 'message')} of {topic} to {where}{left_out}")
     if not replay.count:
         say("everything was replayed before, or nothing was chosen")
     return 0

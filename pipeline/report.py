@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import html
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -16,9 +16,11 @@ from typing import Any
 
 from penstock.lake.location import DELIVERIES, MESSAGES, ROLLUP, LakeError, lake_at
 from penstock.lake.table import missing_messages, open_table
+from pipeline.counts import COUNTED
 from pipeline.rollup import BASE
 from pipeline.rollups import STEPS, bounds, read_rows
 from pipeline.saying import say
+from shared.counted import counted
 
 MOST_POINTS = 400  # of a plot; a longer period gets a coarser grain
 
@@ -57,7 +59,7 @@ def run(given: argparse.Namespace) -> int:
     delivered = read_rows(lake, DELIVERIES, grain, since, until)
     out.write_text(_page(rows, grain, missing_messages(messages), archived, rolled, delivered))
     count, topics = sum(row["messages"] for row in rows), {row["topic"] for row in rows}
-    say(f"{count:,} messages of {_number(topics, 'topic')}, written to {out}")
+    say(f"{counted(count, 'message')} of {counted(len(topics), 'topic')}, written to {out}")
     return 0
 
 
@@ -77,11 +79,11 @@ def _page(
     parts = [
         f"<h1>Messages from {_time(begin)} to {_time(end + STEPS[grain])}</h1>",
         f"<p class=lead><b>{total.messages:,}</b> messages, <b>{_bytes(total.size)}</b>,"
-        f" {_number(topics, 'topic')}, {_number(nodes, 'node')}</p>",
+        f" {counted(len(topics), 'topic')}, {counted(len(nodes), 'node')}</p>",
         *(f"<p class=bad>Missing: {html.escape(gap)}</p>" for gap in missing),
         f"<p class=bad>{archived - rolled:,} archived messages are not rolled up yet</p>" if archived > rolled else "",
-        _plot(f"Messages per {grain}, by topic", _series(rows, grain, "messages"), "{:,.0f}".format),
-        _plot(f"Bytes per {grain}, by topic", _series(rows, grain, "bytes"), _bytes),
+        _plot(f"Messages per {grain}, by topic", _series(rows, "messages"), "{:,.0f}".format),
+        _plot(f"Bytes per {grain}, by topic", _series(rows, "bytes"), _bytes),
         "<h2>Topics</h2>",
         _table("topic", topics),
         "<h2>Nodes</h2>",
@@ -90,17 +92,13 @@ def _page(
     if any(producers):
         parts += ["<h2>Producers</h2>", _table("producer", producers)]
     if delivered:
-        series = _series([{**row, "topic": f"{row['topic']}/{row['channel']}"} for row in delivered], grain, "finished")
+        series = _series([{**row, "topic": f"{row['topic']}/{row['channel']}"} for row in delivered], "finished")
         parts += ["<h2>Deliveries</h2>", _plot(f"Finished messages per {grain}, by channel", series, "{:,.0f}".format)]
         parts.append(_deliveries(delivered, "channel"))
         if any(row["producer"] for row in delivered):
             parts += ["<h2>Deliveries by producer</h2>", _deliveries(delivered, "producer")]
     title = f"Penstock report, {_time(begin)}"
     return _HTML.format(title=html.escape(title), body="\n".join(parts))
-
-
-def _number(found: Sized, noun: str) -> str:
-    return f"{len(found)} {noun}{'' if len(found) == 1 else 's'}"
 
 
 def _sums(rows: Iterable[dict[str, Any]], key: str | None) -> dict[str, Sum]:
@@ -134,7 +132,7 @@ class Delivered:
 
     def add(self, row: dict[str, Any]) -> None:
         """Add one row of the deliveries' rollup."""
-        for name in ("finished", "attempts", "requeued", "timed_out", "buried"):
+        for name in COUNTED:
             setattr(self, name, getattr(self, name) + (row[name] or 0))
         self.depth = max(self.depth, row["depth"] or 0)
         self.longest = max(self.longest, row["latency_max"] or 0)
@@ -189,10 +187,10 @@ def _duration(ns: int) -> str:
     return f"{ns} ns"
 
 
-def _series(rows: list[dict[str, Any]], grain: str, value: str) -> dict[str, dict[datetime, int]]:
+def _series(rows: list[dict[str, Any]], value: str) -> dict[str, dict[datetime, int]]:
     found: dict[str, dict[datetime, int]] = defaultdict(lambda: defaultdict(int))
     for row in rows:
-        found[row["topic"]][_floor(row["at"], grain)] += row[value]
+        found[row["topic"]][row["at"]] += row[value]
     largest = sorted(found, key=lambda topic: -sum(found[topic].values()))
     kept = {topic: found[topic] for topic in largest[:_MOST_SERIES]}
     for topic in largest[_MOST_SERIES:]:
@@ -200,13 +198,6 @@ def _series(rows: list[dict[str, Any]], grain: str, value: str) -> dict[str, dic
         for at, count in found[topic].items():
             others[at] += count
     return kept
-
-
-def _floor(at: datetime, grain: str) -> datetime:
-    at = at.replace(second=0, microsecond=0)
-    if grain != "minute":
-        at = at.replace(minute=0)
-    return at.replace(hour=0) if grain == "day" else at
 
 
 _MOST_SERIES = 7

@@ -23,10 +23,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock.lake.files import file_system
 from penstock.lake.location import DELIVERIES, MESSAGES, ROLLUP, Lake, LakeError, lake_at, one_line
-from penstock.lake.table import dataset_of, open_table
+from penstock.lake.table import dataset_of, exists, open_table
 from pipeline import counts
 from pipeline.counts import AT, COUNTED, GRAINS, Counts, Kind, added, stored
 from pipeline.saying import say
+from shared.counted import counted
 
 BASE = 1.04  # ratio of neighboring buckets
 UP_TO = "penstock/rollup"  # application transaction: the version of the messages up to which they are counted
@@ -48,13 +49,13 @@ def run(given: argparse.Namespace) -> int:
             made = added(kind, [parts] if made is None else [made, parts])
             total += len(rows) if name == ROLLUP else 0
         store(lake, name, kind, made, messages.version())
-    say(f"rolled up {total:,} messages" if total else "nothing new is archived since the last rollup")
+    say(f"rolled up {counted(total, 'message')}" if total else "nothing new is archived since the last rollup")
     return 0
 
 
 def rolled_up_to(lake: Lake, name: str) -> int | None:
     """Return the version of the messages that a rollup table covers; None: it does not exist."""
-    if not DeltaTable.is_deltatable(lake.table(name)):
+    if not exists(lake, name):
         return None
     return open_table(lake, name).transaction_version(UP_TO)
 
@@ -174,7 +175,7 @@ def store(lake: Lake, name: str, kind: Kind, made: Counts | None, version: int) 
     if made is not None and len(made.table):
         days = sorted(set(made.table.column("at").cast(pa.date32()).to_pylist()))
         by_grain = {grain: made if grain == GRAINS[0] else made.at_grain(grain) for grain in GRAINS}
-        if DeltaTable.is_deltatable(lake.table(name)):
+        if exists(lake, name):
             predicate = "dt IN ({})".format(", ".join(f"DATE '{day}'" for day in days))
             by_grain = _with_stored(lake, name, by_grain, [str(day) for day in days])
         table = pa.concat_tables([one.rows(grain) for grain, one in by_grain.items()])

@@ -7,10 +7,9 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from penstock.lake.location import ROLLUP, Lake
-from penstock.lake.table import dataset_of, open_table
+from penstock.lake.table import dataset_of, exists, open_table
 
 STEPS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 
@@ -22,7 +21,7 @@ def read_rows(
 
     `since` is inclusive and `until` exclusive; `topic`: "" for all. Raises LakeError.
     """
-    if not DeltaTable.is_deltatable(lake.table(name)):
+    if not exists(lake, name):
         return []
     dataset, condition = _selected(lake, name, grain, since, until)
     if topic:
@@ -36,7 +35,7 @@ def bounds(lake: Lake, since: datetime | None, until: datetime | None) -> tuple[
 
     Raises LakeError.
     """
-    if not DeltaTable.is_deltatable(lake.table(ROLLUP)):
+    if not exists(lake, ROLLUP):
         return None
     dataset, condition = _selected(lake, ROLLUP, "minute", since, until)
     first, last = pc.min_max(dataset.to_table(["at"], filter=condition).column("at")).as_py().values()

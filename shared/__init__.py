@@ -13,7 +13,8 @@ The packages, each of which imports only those below it:
 * `process`: listening sockets, threads, memory, signals.
 
 Further modules: the log (`log` over `repeats` and `lossy_stream`); `files` (writes that survive a power cut) and `sealed_json`
-(with a checksum); bounds and statistics (`budget`, `connection_limiter`, `histogram`); `text`, and `json_fields` of answers;
+(with a checksum); bounds and statistics (`budget`, `connection_limiter`, `histogram`); `text`, `counted` (numbers with
+their nouns), and `json_fields` of answers;
 `topic_config` (the settings of topics, one row each) over `retry`; `foreign` (clients of other protocols at
 the wrong port); `version`.
 

@@ -82,12 +82,11 @@ def run_daemon(
     if options.version:
         print(version_line(program))
         return 0
-    from shared.process.daemon import StartError, exit_on_early_signals, raise_file_limit
+    from shared.process.daemon import StartError, raise_file_limit
     from shared.process.listen import ListenError
 
     start_log(options)
     log.info(version_line(program))
-    exit_on_early_signals()
     try:
         raise_file_limit(files_needed(options))
         serve(options)

@@ -13,6 +13,11 @@ PENSTOCK_VERSION = __version__
 RELEASED = 1_793_491_200
 
 
+def version_words(nsq: str, penstock: str) -> str:
+    """Return the version of a daemon as pages show it. `penstock` "": it is an original."""
+    return f"Penstock {penstock} (NSQ API {nsq})" if penstock else f"NSQ {nsq}" if nsq else "-"
+
+
 def version_line(program: str) -> str:
     """Return the answer to -version and first line of the log: the original's form, followed by Penstock's version.
 

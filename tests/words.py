@@ -125,7 +125,7 @@ RULES = [
     Rule("name-pronoun", 1, "n", r"(^|_)(nobody|somebody|everybody|anybody|whom|whoever|theirs|ours|those)(_|$)", "name the thing"),
     Rule("name-some", 1, "n", r"^some$|^some_|_some$", "..._batch, require_..."),
     Rule("name-mood", 1, "n", r"^_?(lasts|is_amid|anew|breathe|hurry|hasten|tend|be_patient|surprise|complain|let_go|fall_apart|go_on|says_yes|give_away|look_after|stood_still)$",
-         "min_duration, is_busy, resync, yield_if_due, retry_now, ..."),
+         "name the action or the state: split_run (fall_apart), is_busy (is_amid), min_duration (lasts), resync (anew), ..."),
     # Level 2: words of the field for concepts of the cluster, the log and the pages. Replacing them is a rename.
     Rule("takeover", 2, ALL + "f", r"\b[Tt]ake-?overs?\b|takeovers?|Takeovers?", "failover (PostgreSQL, Redis Cluster)"),
     Rule("adopt", 2, ALL + "f", r"\badopt(?:s|ed|ing|ion|er|ers)?\b|adopt|Adopt", "promote a replica; adopter: new leader (PostgreSQL: promote)"),

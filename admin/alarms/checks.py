@@ -14,6 +14,7 @@ from admin.alarms.subject import Check, Found, Subject, channel_subject, node_su
 from admin.nodes.snapshot import OWN, ChannelFigures, Key, Snapshot
 from admin.nodes.views import count, duration, size
 from admin.times import old, second
+from shared.counted import counted
 from shared.values import SECOND
 
 DAY = 86_400 * SECOND
@@ -57,12 +58,14 @@ class Checks:
         if subject.rule == "buried-growing":
             return f"{count(channel.buried)} buried"
         if subject.rule.startswith("backlog-growing") and channel is not NONE:
-            return f"{count(channel.depth)} messages"
+            return counted(channel.depth, "message")
         return ""
 
     def check(self, look: Snapshot) -> list[Subject]:
         """Return the subjects of every rule that is on, and keep the snapshot for the next ones."""
-        found = [one for rule in RULES if self.thresholds.is_on(rule) for one in self._checks[rule.name](look)]
+        found = [
+            _aged(one, look) for rule in RULES if self.thresholds.is_on(rule) for one in self._checks[rule.name](look)
+        ]
         self.past.add(look)
         raised = {(one.rule, one.key) for one in found}
         return [one for one in found if (INCLUDED_IN.get(one.rule), one.key) not in raised]
@@ -109,7 +112,7 @@ class Checks:
             if lost >= least:
                 held = f"; {count(now.orphaned)} in flight that no client holds" if now.orphaned else ""
                 over = duration(look.at - change.since)
-                words = f"{count(lost)} consumers disconnected with messages in flight in {over}{held}"
+                words = f"{counted(lost, 'consumer')} disconnected with messages in flight in {over}{held}"
                 yield channel_subject(rule, key, words, lost, asked="?state=in_flight", page="messages")
 
     def _without_consumer(self, look: Snapshot) -> Found:
@@ -117,7 +120,7 @@ class Checks:
         for key, now in look.channels.items():
             if now.depth >= least and not now.clients and not now.paused:
                 age = f", the oldest for {duration(max(0, look.at - now.oldest))}" if now.oldest else ""
-                words = f"{count(now.depth)} messages wait{age}"
+                words = f"{counted(now.depth, 'message')} waiting{age}"
                 yield channel_subject("channel-without-consumer", key, words, now.depth)
 
     def _growing(self, look: Snapshot) -> Found:
@@ -130,7 +133,7 @@ class Checks:
         for key, now in change.now.items():
             depth, was = look.channels.get(key, now).depth, change.before.get(key, NONE).depth
             if depth >= max(1, least) and now.depth - was >= max(1, was * growth / 100):
-                words = f"{count(depth)} messages, {count(now.depth - was)} more in {duration(over)}"
+                words = f"{counted(depth, 'message')}, {count(now.depth - was)} more in {duration(over)}"
                 subject = channel_subject(rule, key, words, now.depth - was)
                 yield replace(subject, words=f"paused: {words}", advice=UNPAUSE) if now.paused else subject
 
@@ -153,7 +156,7 @@ class Checks:
             gained = now.depth - was
             if all(later - earlier >= gained / 10 for earlier, later in pairwise(depths)):  # and not in one burst
                 depth = look.channels.get(key, now).depth
-                words = f"{count(depth)} messages, {count(gained)} more in {duration(over)}"
+                words = f"{counted(depth, 'message')}, {count(gained)} more in {duration(over)}"
                 yield channel_subject(rule, key, words, gained)
 
     def _oldest(self, look: Snapshot) -> Found:
@@ -170,18 +173,18 @@ class Checks:
         least = max(1, self._value("topic-without-channel", "messages"))
         for name, topic in look.topics.items():
             if topic.depth >= least and not topic.paused:
-                words = f"{count(topic.depth)} messages and no channel"
+                words = f"{counted(topic.depth, 'message')} and no channel"
                 yield topic_subject("topic-without-channel", name, words, topic.depth)
 
     def _paused(self, look: Snapshot) -> Found:
         longest = self._value("paused", "minutes") * SPACING
         for key, now in look.channels.items():
             if now.paused and now.paused_at and look.at - now.paused_at >= longest:
-                words = f"paused for {duration(look.at - now.paused_at)}, {count(now.depth)} messages wait"
+                words = f"paused for {duration(look.at - now.paused_at)}, {counted(now.depth, 'message')} waiting"
                 yield channel_subject("paused", key, words, look.at - now.paused_at)
         for name, topic in look.topics.items():
             if topic.paused and topic.paused_at and look.at - topic.paused_at >= longest:
-                words = f"paused for {duration(look.at - topic.paused_at)}, {count(topic.depth)} messages wait"
+                words = f"paused for {duration(look.at - topic.paused_at)}, {counted(topic.depth, 'message')} waiting"
                 yield topic_subject("paused", name, words, look.at - topic.paused_at)
 
     def _tubes(self, look: Snapshot) -> Found:
@@ -189,7 +192,7 @@ class Checks:
         for (tube, node), buried in look.tubes.items():
             if buried >= least:
                 path = f"tube?name={quote(tube, safe='')}&node={quote(node, safe='')}&state=buried"
-                words = f"{count(buried)} buried job{'' if buried == 1 else 's'}"
+                words = counted(buried, "buried job")
                 name = f"{tube} at {node}"
                 yield Subject("tube-buried", name, name, path, words, buried, Severity.WARNING, tube, node=node)
 
@@ -198,7 +201,7 @@ class Checks:
         for one in look.cursors:
             if one.lag >= least:
                 name = f"{one.topic}/{one.name} at {one.node}"
-                words = f"{count(one.lag)} messages behind"
+                words = f"{counted(one.lag, 'message')} behind"
                 severity, topic = Severity.WARNING, one.topic
                 yield Subject("cursor-lag", name, name, "readers", words, one.lag, severity, topic, node=one.node)
 
@@ -213,7 +216,7 @@ class Checks:
             before = next((one for one in earlier if one.given_up.get((cluster, node), now + 1) <= now), None)
             gained = now - before.given_up[cluster, node] if before is not None else 0
             if before is not None and gained >= max(1, least):
-                words = f"{count(gained)} publishes failed in {duration(look.at - before.at)}: no copy in time"
+                words = f"{counted(gained, 'publish')} failed in {duration(look.at - before.at)}: no copy in time"
                 name = f"node {node} of cluster {cluster}"[:200]
                 yield Subject(rule, name, name, "cluster", words, gained, Severity.WARNING)
 
@@ -276,6 +279,13 @@ class Checks:
                 node = name if name in look.nodes else ""
                 key = f"{name}: {option}"
                 yield Subject(rule, key, key, page, f"--{option} {words}", -left, severity, node=node)
+
+
+def _aged(subject: Subject, look: Snapshot) -> Subject:
+    """Return a subject that is a channel with the time of its counts, if a node that has it was not asked of late."""
+    key = subject.topic, subject.key.removeprefix(f"{subject.topic}/")
+    asked = [look.nodes[node].channels_at for node, part in look.parts.items() if key in part and node in look.nodes]
+    return replace(subject, words=subject.words + old(min(asked), look.at)) if asked else subject
 
 
 def _disk_subject(rule: str, nodes: list[str], words: str, value: float, severity: Severity) -> Subject:

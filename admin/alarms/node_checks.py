@@ -10,8 +10,9 @@ from admin.alarms.subject import Check, Found, Subject, node_subject
 from admin.nodes.cluster import newest_version
 from admin.nodes.inventory import NodeState, words_of
 from admin.nodes.snapshot import NodeFacts, Snapshot
-from admin.nodes.views import count, size
+from admin.nodes.views import size
 from admin.times import old
+from shared.counted import counted
 
 HANGS = "Check the CPU, memory and disk of its host. If it does not recover, stop the process, and start it again."
 
@@ -51,7 +52,7 @@ def unregistered(look: Snapshot) -> Found:
     for name, one in look.nodes.items():
         known = len(one.record.producer.remote_addresses) if one.record.is_named else 0
         if one.state in (NodeState.UP, NodeState.UNREGISTERED) and known < asked:
-            words = f"registered with {known} of {asked} nsqlookupds that answer"
+            words = f"registered with {known} of {counted(asked, 'reachable nsqlookupd')}"
             yield node_subject("node-unregistered", name, words, path="nodes")
 
 
@@ -82,18 +83,21 @@ def cluster(look: Snapshot) -> Found:
 
 def versions(look: Snapshot) -> Found:
     """Yield the nodes that run an older version than the newest one."""
-    running = {name: one.record.producer.version for name, one in look.nodes.items() if not one.state.is_gone}
-    newest = newest_version(running.values())
-    for name, version in running.items():
-        if version and newest_version((version,)) != newest:
-            yield node_subject("version-skew", name, f"runs {version}", severity=Severity.INFO, path="nodes")
+    running = {name: one.record.producer for name, one in look.nodes.items() if not one.state.is_gone}
+    older = set[str]()
+    for key in ("version", "penstock_version"):
+        versions = {name: getattr(one, key) for name, one in running.items() if getattr(one, key)}
+        newest = newest_version(versions.values())
+        older |= {name for name, version in versions.items() if newest_version((version,)) != newest}
+    for name in sorted(older):
+        yield node_subject("version-skew", name, f"runs {running[name].runs}", severity=Severity.INFO, path="nodes")
 
 
 def draining(look: Snapshot) -> Found:
     """Yield the nodes that an operator drains, and the number of messages left on them."""
     for name, one in look.nodes.items():
         if one.record.is_draining and not one.state.is_gone:
-            left = f"{count(one.record.held)} messages are left{old(one.record.held_at, look.at)}"
+            left = f"{counted(one.record.held, 'message')} left{old(one.record.held_at, look.at)}"
             words = "drained: it can be stopped" if one.record.is_drained else left
             yield node_subject("draining", name, words, severity=Severity.INFO)
 
@@ -101,7 +105,7 @@ def draining(look: Snapshot) -> Found:
 def too_many(look: Snapshot) -> Found:
     """Yield one subject if nodes left out channels that need attention."""
     if look.left_out:
-        words = f"{count(look.left_out)} more channels need attention and are not listed"
+        words = f"{counted(look.left_out, 'more channel')} in need of attention, not listed"
         yield Subject("too-many", "channels", "channels", "", words, look.left_out, Severity.WARNING)
 
 

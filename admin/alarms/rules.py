@@ -60,7 +60,7 @@ def _count(default: float, meaning: str, name: str = "messages", unit: str = "me
     return Threshold(name, default, unit, meaning)
 
 
-_WINDOW = _minutes("minutes", 10, "The time over which it is measured (at most 60)")
+WINDOW = _minutes("minutes", 10, "The time over which it is measured (at most 60)")
 
 RULES: tuple[Rule, ...] = (
     Rule("node-down", Severity.CRITICAL, "Node down",
@@ -92,12 +92,12 @@ RULES: tuple[Rule, ...] = (
         " anyway.",
         "Open the Cluster page: a follower lags or is away. Check its node, its disk and the network.",
         "troubleshooting/lost-node.md",
-        (_count(1, "Failed publishes within the window, at least", "publishes", "publishes"), _WINDOW), hold=120),
+        (_count(1, "Failed publishes within the window, at least", "publishes", "publishes"), WINDOW), hold=120),
     Rule("buried-growing", Severity.CRITICAL, "Messages are being buried",
         "Consumers fail on messages until their attempts are used up. Buried messages are not delivered again.",
         "Check the consumer's log and the buried messages. Kick them once the consumer is fixed.",
         "troubleshooting/backlog.md#dead-letters",
-        (_count(1, "Messages buried within the window, at least"), _WINDOW), hold=120),
+        (_count(1, "Messages buried within the window, at least"), WINDOW), hold=120),
     Rule("buried", Severity.WARNING, "Buried messages",
         "Buried messages are kept, but are not delivered until an operator kicks them.",
         "Kick them, finish them, or move them to another topic.", "troubleshooting/backlog.md#dead-letters",
@@ -108,14 +108,14 @@ RULES: tuple[Rule, ...] = (
         "troubleshooting/backlog.md#messages-time-out-again-and-again",
         (
             Threshold("percent", 30, "%", "Share of deliveries that failed, at least"),
-            _count(20, "Failed deliveries within the window, at least", "failures", "deliveries"), _WINDOW,
+            _count(20, "Failed deliveries within the window, at least", "failures", "deliveries"), WINDOW,
         ), hold=120),
     Rule("consumers-lost", Severity.WARNING, "Consumers crash",
         "Consumers of the channel disconnect with messages in flight. A message may crash them; it is redelivered after its"
         " timeout.",
         "Check the consumer's log and the messages in flight. Bury or finish the message that crashes it.",
         "troubleshooting/backlog.md#messages-time-out-again-and-again",
-        (_count(3, "Consumers lost within the window, at least", "consumers", "consumers"), _WINDOW), hold=120),
+        (_count(3, "Consumers lost within the window, at least", "consumers", "consumers"), WINDOW), hold=120),
     Rule("channel-without-consumer", Severity.WARNING, "Channel without consumer",
         "The channel has messages, and no consumer is connected.",
         "Start the consumers. If the channel is no longer needed, delete it.", "troubleshooting/backlog.md#no-consumer",
@@ -125,10 +125,10 @@ RULES: tuple[Rule, ...] = (
         "Add consumers, raise their max_in_flight, or find out what slows them down.", "troubleshooting/backlog.md",
         (
             _count(1000, "Messages ready, at least"),
-            Threshold("growth", 10, "%", "Growth within the window, at least"), _WINDOW,
+            Threshold("growth", 10, "%", "Growth within the window, at least"), WINDOW,
         ), hold=120),
     Rule("backlog-growing-slowly", Severity.WARNING, "Backlog growing slowly",
-        "The channel has gained messages in each quarter of an hour, too slowly for the alarm `backlog-growing`.",
+        "The channel has gained messages in each quarter of an hour, too slowly for the alarm backlog-growing.",
         "Add consumers, raise their max_in_flight, or find out what slows them down.", "troubleshooting/backlog.md",
         (
             _count(1000, "Messages ready, at least"),

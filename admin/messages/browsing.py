@@ -22,6 +22,7 @@ from admin.output.tables import TUBES
 from admin.users.access import who_asks
 from admin.users.roles import Who
 from shared.auth.verbs import Verb
+from shared.counted import counted
 from shared.http.api import Routes, query
 from shared.http.errors import HttpError
 from shared.json_fields import JsonObject, number, objects, text
@@ -269,4 +270,8 @@ def _count_of_matches(asked: dict[str, str], found: MessageList) -> Fields:
 
 def _unlisted(nodes: list[str], node: str) -> list[str]:
     left = len(nodes) - MOST_NODES
-    return [f"{left} more nodes have this topic. Choose a node to list its messages."] if left > 0 and not node else []
+    return (
+        [f"{counted(left, 'more node')} with this topic. Choose a node to list its messages."]
+        if left > 0 and not node
+        else []
+    )

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from admin.nodes.merge import entries, items, merged_channel, named, texts, topic_of
 from admin.nodes.upstreams import Gathered, Refused, Upstreams
 from shared.json_fields import JsonObject, all_texts, number, objects, text
+from shared.version import version_words
 
 LOOKUPDS, NSQDS = "nsqlookupd", "nsqd"
 WITHOUT_CLIENTS = {"format": "json", "include_clients": "false"}
@@ -46,14 +47,20 @@ class Producer:
     out_of_date: bool = False
     capabilities: tuple[str, ...] = ()  # features of Penstock's nsqd beyond NSQ's
     https_port: int = 0  # 0: unknown
+    penstock_version: str = ""  # "": it is an original
 
-    TEXTS: ClassVar = ("hostname", "broadcast_address", "version", "remote_address")
+    TEXTS: ClassVar = ("hostname", "broadcast_address", "version", "remote_address", "penstock_version")
     PORTS: ClassVar = ("tcp_port", "http_port", "https_port")
 
     @property
     def address(self) -> str:
         """The host:port of this nsqd's HTTP API."""
         return joined(self.broadcast_address, self.http_port)
+
+    @property
+    def runs(self) -> str:
+        """Its program and version, for people."""
+        return version_words(self.version, self.penstock_version)
 
     def carries(self, topic: str) -> bool:
         """Return whether it has the topic, tombstoned or not."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgpack
 
+from shared.counted import counted
 from shared.http.bounded import AnswerError, parse_json
 from shared.text import without_surrogates
 
@@ -180,11 +181,11 @@ def _key(name: object) -> str:
 def _leaf(value: object) -> str:
     """Return a value without children as text: as JSON, or a description of a type that only msgpack has."""
     if isinstance(value, bytes):
-        return _short(f"{len(value)} bytes: {value[:64].hex(' ')}")
+        return _short(f"{counted(len(value), 'byte')}: {value[:64].hex(' ')}")
     if isinstance(value, msgpack.Timestamp):
         return _short(f"time {value.seconds}.{value.nanoseconds:09} s")
     if isinstance(value, msgpack.ExtType):
-        return _short(f"extension {value.code}, {len(value.data)} bytes: {value.data[:64].hex(' ')}")
+        return _short(f"extension {value.code}, {counted(len(value.data), 'byte')}: {value.data[:64].hex(' ')}")
     if isinstance(value, str):
         return json.dumps(_short(value), ensure_ascii=False)
     return _short(json.dumps(value) if isinstance(value, bool | int | float) or value is None else repr(value))

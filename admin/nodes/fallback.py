@@ -9,7 +9,7 @@ import asyncio
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from admin.nodes.answer_budget import Answer, AnswerBudget
@@ -20,6 +20,7 @@ from admin.nodes.upstreams import Arguments, Times, UpstreamError, Upstreams, re
 PATIENCE = 1.0  # s to wait for a node that answered the last time
 FAILING_PATIENCE = 0.02  # s to wait for a node that did not
 LARGEST = 4 * 1024 * 1024  # bytes of memory of an answer that is remembered
+IN_USE = 6.0  # s after its last use for which pages may still show an old answer, because they cache it
 # Number of remembered answers; they may hold this fraction (1/SHARE) of the memory for all answers.
 MOST, SHARE = 200, 8
 FORGOTTEN = 600.0  # s after which an old answer expires, and a node that was not asked is no longer reported
@@ -27,9 +28,12 @@ FORGOTTEN = 600.0  # s after which an old answer expires, and a node that was no
 
 @dataclass(slots=True)
 class _LastAnswer:
+    address: str
     task: asyncio.Task[Answer] | None = None
     answer: Answer | None = None
     at: float = 0.0
+    stands_since: float = 0.0  # when it first stood for a newer answer that has not come yet; 0: it is the newest one
+    used_at: float = 0.0  # when it last did
 
 
 class FallbackUpstreams(Upstreams):
@@ -46,24 +50,32 @@ class FallbackUpstreams(Upstreams):
         # called with a node's address, the observation in its answer, and the s since it was asked
         self.on_answer: Callable[[str, Observation | None, float], None] = lambda address, seen, seconds: None
         self._asked: OrderedDict[object, _LastAnswer] = OrderedDict()
-        self._oldest: dict[str, float] = {}  # by address: when the oldest answer came that stands for a newer one
         self._failing_since: dict[str, float] = {}  # by address: since when it has not answered
 
     def stale(self) -> dict[str, float]:
-        """Return the nodes that do not answer, and for how many seconds; the last answer may be older."""
+        """Return the nodes that do not answer, be it one kind of request, and for how many seconds.
+
+        The last answer may be older.
+        """
         now = self._clock()
         for key in [key for key, last in self._asked.items() if last.answer is not None and now - last.at > FORGOTTEN]:
             del self._asked[key]
         self._failing_since = {
             address: since for address, since in self._failing_since.items() if now - since < FORGOTTEN
         }
-        self._oldest = {address: at for address, at in self._oldest.items() if address in self._failing_since}
-        return {address: now - since for address, since in self._failing_since.items()}
+        found = {address: now - since for address, since in self._failing_since.items()}
+        for last in self._standing():
+            found.setdefault(last.address, now - last.stands_since)
+        return found
 
     def data_age(self, address: str) -> float:
         """Return the age in s of the oldest answer that stands for a newer one of the node; 0 if there is none."""
-        at = self._oldest.get(address)
-        return self._clock() - at if at is not None else 0.0
+        return max((self._clock() - last.at for last in self._standing() if last.address == address), default=0.0)
+
+    def _standing(self) -> Iterator[_LastAnswer]:
+        """Yield the answers that pages show in place of newer ones."""
+        now = self._clock()
+        return (last for last in self._asked.values() if last.stands_since and now - last.used_at < IN_USE)
 
     def note_failure(self, address: str) -> None:
         """Note that another request to a node had no answer: the next ones do not wait for it."""
@@ -72,12 +84,13 @@ class FallbackUpstreams(Upstreams):
     def forget(self, address: str) -> None:
         """Forget that a node does not answer, because it was dismissed."""
         self._failing_since.pop(address, None)
-        self._oldest.pop(address, None)
+        for last in self._asked.values():
+            last.stands_since = 0.0 if last.address == address else last.stands_since
 
     async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
         """Return the node's answer, or its last one. Raises UpstreamError if there is none."""
         key = request_key(address, path, arguments)
-        last = self._asked.setdefault(key, _LastAnswer())
+        last = self._asked.setdefault(key, _LastAnswer(address))
         self._asked.move_to_end(key)
         if len(self._asked) > MOST:
             self._asked.popitem(last=False)
@@ -97,7 +110,8 @@ class FallbackUpstreams(Upstreams):
             self.note_failure(address)
         if last.answer is None or self._clock() - last.at > FORGOTTEN:
             raise failure
-        self._oldest[address] = min(last.at, self._oldest.get(address, last.at))
+        last.used_at = self._clock()
+        last.stands_since = last.stands_since or last.used_at
         return last.answer
 
     async def _fill(self, last: _LastAnswer, address: str, path: str, arguments: Arguments | None) -> Answer:
@@ -105,13 +119,14 @@ class FallbackUpstreams(Upstreams):
         try:
             answer = await super().get_object(address, path, arguments)
         except UpstreamError as failure:
-            if not failure.status:
+            if failure.status:
+                last.stands_since = 0.0
+            else:
                 self._failing_since.setdefault(address, self._clock())
             raise
         now = self._clock()
-        last.answer, last.at = (answer if answer.memory <= LARGEST else None), now
+        last.answer, last.at, last.stands_since = (answer if answer.memory <= LARGEST else None), now, 0.0
         self._evict_oldest()
-        self._oldest.pop(address, None)
         self._failing_since.pop(address, None)
         observe = lambda: observation_of(path, arguments or {}, answer)  # noqa: E731
         self.on_answer(address, await self.answer_budget.run_in_thread(answer.memory, observe), self._clock() - began)

@@ -19,6 +19,7 @@ from admin.nodes.observations import BURIED_JOBS, JOBS, TOTALS, Observation
 from admin.nodes.upstreams import TIMED_OUT
 from admin.nodes.views import count, duration
 from admin.times import second
+from shared.counted import counted
 from shared.json_fields import JsonObject, number, objects, text
 
 MOST_NODES = 1000  # that are remembered; beyond that, the node that was seen longest ago is forgotten
@@ -138,17 +139,12 @@ class NodeRecord:
             is_known = sees_all or len(self.stuck) < MOST_STUCK
             known = f"No messages were on it as of {as_of}. Later messages are not known."
             return known if is_known else "Its counts of your topics are not known."
-        kinds = [_counted(held, "message")] if held or not jobs else []
-        kinds += [_counted(jobs, "job")] if jobs else []
+        kinds = [counted(held, "message")] if held or not jobs else []
+        kinds += [counted(jobs, "job")] if jobs else []
         more = f" and {count(buried)} buried" if buried else ""
-        verb = "is" if held + buried + jobs == 1 else "are"
         names = ", ".join(f"{one.topic} ({count(one.messages + one.buried)})" for one in stuck[:5])
-        rest = f" and {len(stuck) - 5} more topics" if len(stuck) > 5 else ""
-        return f"{' and '.join(kinds)}{more} {verb} stuck on it{': ' if names else ''}{names}{rest}. That is as of {as_of}."
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+        rest = f" and {counted(len(stuck) - 5, 'more topic')}" if len(stuck) > 5 else ""
+        return f"{' and '.join(kinds)}{more} stuck on it{': ' if names else ''}{names}{rest}. That is as of {as_of}."
 
 
 class Inventory:
@@ -170,6 +166,11 @@ class Inventory:
     def asked(self, now: int) -> list[Producer]:
         """Return the nodes that pages ask: all that are not down or stopped."""
         return [one.producer for one in self.all() if not one.state(now).is_gone]
+
+    def gone(self, now: int) -> frozenset[str]:
+        """Return the addresses of the nodes that are down or stopped."""
+        records = self._records.items()
+        return frozenset(address for address, one in records if one.failing_since and one.state(now).is_gone)
 
     def note_named(self, producers: Iterable[Producer], now: int, *, is_complete: bool) -> bool:
         """Note which nodes are named, and return whether a node that was named is missing.

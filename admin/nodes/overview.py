@@ -253,14 +253,13 @@ def _with_rates_of(row: Row, now: Row | None, before: Row | None, seconds: float
 
 
 def _row(data: JsonObject) -> Row:
-    counts = (number(data.get(name)) for name in Row.COUNTS)
-    row = Row(text(data.get("topic_name")), data.get("topic_paused") is True, *counts)
-    return replace(row, paused_channels=number(data.get("paused_channels")))
+    counts = {name: number(data.get(name)) for name in (*Row.COUNTS, "paused_channels")}
+    return Row(text(data.get("topic_name")), data.get("topic_paused") is True, **counts)
 
 
 def _together(one: Row, other: Row) -> Row:
-    counts = [getattr(one, name) + getattr(other, name) for name in Row.COUNTS]
-    counts[Row.COUNTS.index("channels")] = max(one.channels, other.channels)
-    counts[Row.COUNTS.index("oldest")] = older(one.oldest, other.oldest)
-    paused_channels = max(one.paused_channels, other.paused_channels)  # nodes have the same channels
-    return replace(Row(one.name, one.paused or other.paused, *counts), paused_channels=paused_channels)
+    counts = {name: getattr(one, name) + getattr(other, name) for name in Row.COUNTS}
+    for name in ("channels", "paused_channels"):  # nodes have the same channels
+        counts[name] = max(getattr(one, name), getattr(other, name))
+    counts["oldest"] = older(one.oldest, other.oldest)
+    return Row(one.name, one.paused or other.paused, **counts)

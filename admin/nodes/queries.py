@@ -30,6 +30,7 @@ from admin.nodes.upstreams import Gathered, UpstreamError, Upstreams
 from admin.nodes.views import Row, topic_row
 from shared.cluster.merge import cluster_states
 from shared.cluster.state import ClusterStates
+from shared.counted import counted
 from shared.http.errors import HttpError
 from shared.json_fields import JsonObject, number, objects, text
 from shared.values import SECOND
@@ -60,7 +61,8 @@ class Queries:
     _kinds: dict[str, tuple[bool, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.cache = ResponseCache(most_memory=self.direct.answer_budget.most_held // 2)
+        gone = lambda: self.inventory.gone(self.clock())  # noqa: E731
+        self.cache = ResponseCache(most_memory=self.direct.answer_budget.most_held // 2, nodes=gone)
         self.fallback.on_answer = self._note_answer
 
     def _note_answer(self, address: str, seen: Observation | None, seconds: float) -> None:
@@ -141,7 +143,7 @@ class Queries:
         every = [one for one in self.inventory.all() if not topic or one.producer.carries(topic)]
         down = {one.address for one in self.down() if one.led_by is None}
         missing = sum(one.address in down for one in every)
-        return f"{len(every) - missing} of {len(every)} nodes" if missing else ""
+        return f"{len(every) - missing} of {counted(len(every), 'node')}" if missing else ""
 
     def missing_past(self, topic: str, channel: str) -> list[MissingNode]:
         """Return from when to when the series of a topic or channel lack a node that is gone: see SeriesPast.missing."""

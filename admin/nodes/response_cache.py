@@ -47,8 +47,14 @@ class _Entry:
 class ResponseCache:
     """Remembers the answers of at most MOST queries: the query asked longest ago is forgotten first."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, most_memory: int = MOST_MEMORY) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, most_memory: int = MOST_MEMORY,
+        nodes: Callable[[], object] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`nodes`: identifies the nodes that answers are from. When it changes, earlier answers are invalid."""
         self._clock = clock
+        self._nodes = nodes
+        self._known_nodes = nodes()
         self._most_memory = most_memory
         self._entries: OrderedDict[object, _Entry] = OrderedDict()
         self._changed_at = -math.inf
@@ -62,6 +68,9 @@ class ResponseCache:
 
         An exception of the query is raised, also to callers within FRESH after it: they would wait in turn for a slow node.
         """
+        if (nodes := self._nodes()) != self._known_nodes:
+            self._known_nodes = nodes
+            self.invalidate()
         entry = self._entries.setdefault(key, _Entry())
         self._entries.move_to_end(key)
         if len(self._entries) > MOST:

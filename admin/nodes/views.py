@@ -15,6 +15,7 @@ from admin.nodes.decoders import decode, printable, text_of
 from admin.nodes.merge import fields
 from admin.times import age_element, clock_element, is_old, moment, moment_element, second_element
 from penstock.protocol.names import is_valid_name
+from shared.counted import counted
 from shared.json_fields import JsonObject, number, objects, text
 from shared.values import SECOND, whole_number
 
@@ -59,7 +60,7 @@ class Row:
     paused_channels: int = 0  # how many channels of the topic are paused
     slowest: int | None = None  # of a topic: the messages that wait in its slowest part; None: it is taken as a whole
 
-    COUNTS: ClassVar[tuple[str, ...]] = (
+    COUNTS: ClassVar[tuple[str, ...]] = (  # fields that are columns of nsqd's /topics/rows, too
         "depth", "in_flight", "deferred", "messages", "requeued", "timed_out", "channels", "clients", "buried", "oldest",
         "jobs",
     )  # fmt: skip
@@ -128,13 +129,15 @@ def topic_row(name: str, parts: Iterable[JsonObject]) -> Row:
         for name in ("in_flight", "deferred", "requeue", "timeout", "client")
     )
     names, paused = ({one["channel_name"] for one in channels if is_all or one["paused"]} for is_all in (True, False))
-    counts = depth, in_flight, deferred, messages, requeued, timed_out, len(names), clients
-    return Row(name, any(one["paused"] for one in nodes), *counts, paused_channels=len(paused))
+    return Row(
+        name, any(one["paused"] for one in nodes), depth, in_flight, deferred, messages, requeued, timed_out,
+        channels=len(names), clients=clients, paused_channels=len(paused),
+    )  # fmt: skip
 
 
 def absent_row(name: str) -> Row:
     """Return the row of a topic that no node has."""
-    return Row(name, False, *[0] * len(Row.COUNTS))
+    return Row(name, False, **dict.fromkeys(Row.COUNTS, 0))
 
 
 def with_rates(row: Row, before: Row | None, seconds: float) -> Row:
@@ -159,7 +162,7 @@ def with_rate(row: Row, name: str, value: float) -> Row:
 def left_out(rows: Sequence[object], most: int, kind: str) -> list[str]:
     """Return the notice about the rows beyond `most`, which the page does not show."""
     more = len(rows) - most
-    return [f"{more} more {kind} are not shown. Export the table to see all of them."] if more > 0 else []
+    return [f"{counted(more, f'more {kind}')} not shown. Export the table for all rows."] if more > 0 else []
 
 
 def page_of(rows: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
@@ -306,8 +309,8 @@ def arguments(given: dict[str, object]) -> str:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "segment": segment,
-    "arguments": arguments, "traits": traits, "age": age, "lasting": lasting, "moment": moment_element,
+    "count": count, "counted": counted, "rate": rate, "percent": percent, "duration": duration, "bytes": size,
+    "segment": segment, "arguments": arguments, "traits": traits, "age": age, "lasting": lasting, "moment": moment_element,
     "second": second_element, "clock": clock_element, "is_old": is_old, "moment_text": moment, "is_topic": is_valid_name,
 }  # fmt: skip
 

@@ -304,7 +304,7 @@ class PageRenderer:
             ],
             "clusters": self.clusters, "cluster": next((name for name, path in self.clusters if path == self.base), ""),
             "done": done_of(request), "did": _did(done_of(request)), "refused": refusal_of(request),
-            "ways": self._ways(request), "crumbs": self._crumbs(request), "version": f"penstock {PENSTOCK_VERSION}",
+            "ways": self._ways(request), "crumbs": self._crumbs(request), "version": f"Penstock {PENSTOCK_VERSION}",
             "errors": (), "table": None,
             "has_cluster": False, "paused": (), "paused_tubes": (), "stale": (), "down": (), "more_down": 0,
             "alarm_counts": {}, "alarm_count": 0, "alarm_groups": (), "alarms_here": (),

@@ -45,6 +45,8 @@ def _failure_share(client: JsonObject) -> float | None:
     return _ratio(client["requeue_count"], client["requeue_count"] + client["finish_count"])
 
 
+SINCE_START = frozenset(("messages", "message_count", "requeued", "timed_out"))  # columns whose heads say so
+
 _OLDEST: Column[Row] = Column("oldest", "Oldest message", lambda row: age_of(row.oldest))
 _DRAIN: Column[Row] = Column("drain", "Time to drain", attrgetter("drain_rank"))
 _STATES = _columns(
@@ -149,10 +151,7 @@ NODES: Table[JsonObject] = Table((  # nodes that are down first
     Column("node", "Node", lambda row: (row["hostname"], row["node"]), is_text=True),
     *_columns(_item, is_text=True, state="State", version="Version", registered="Registered with"),
     *_columns(_item, topics="Topics"),
-    *_columns(
-        lambda key: lambda row: row["figures"].get(key), depth="Depth", in_flight="In flight", buried="Buried",
-        clients="Clients",
-    ),
+    *_columns(_item, depth="Depth", in_flight="In flight", buried="Buried", clients="Clients"),
     *_columns(_item, disk_free="Free disk", rate_in="Published/s", cpu="CPU", memory="Memory"),
     Column("started", "Uptime", lambda row: age_of(row["started"])),
     *_columns(_item, is_text=True, copies="Copies of its log"),

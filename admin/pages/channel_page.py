@@ -79,7 +79,7 @@ class ChannelPage:
             "figures": _figures(total, hour), "oldest": total.oldest, "states": _states(rows),
             "rows": [*CHANNEL_NODES.sorted(rows, asked), total],
             "clients": [one | channel_figures.client_shares(one) for one in clients[:MOST_CLIENTS]],
-            "errors": [*errors, *left_out(clients, MOST_CLIENTS, "clients")],
+            "errors": [*errors, *left_out(clients, MOST_CLIENTS, "client")],
             "is_paused": merged["paused"], "paused_on": sum(one["paused"] for one in parts),
             "pauses": channel_figures.pauses_of(await queries.pauses(), topic, name),
             "coverage": queries.coverage(topic), "missing": queries.missing_past(topic, name),

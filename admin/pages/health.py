@@ -23,7 +23,7 @@ from admin.output.site import Site
 from shared.http.api import LIVE_TIMEOUT, Routes, json_response, plain
 from shared.process.memory import resident_bytes
 from shared.values import SECOND
-from shared.version import NSQ_VERSION, PENSTOCK_VERSION
+from shared.version import NSQ_VERSION, PENSTOCK_VERSION, version_words
 
 _NO_AUDIT_FILE = "none: the audit log is in memory only"
 
@@ -68,7 +68,7 @@ class Health:
             "page_of": "health",
             "title": "Health of nsqadmin",
             "figures": [
-                ("Version", f"penstock {PENSTOCK_VERSION}"),
+                ("Version", version_words(NSQ_VERSION, PENSTOCK_VERSION)),
                 ("Uptime", duration(int((time.time() - self.started) * SECOND))),
                 ("Memory", size(resident_bytes())),
                 ("Memory of nodes' answers", f"{size(budget.held)} of {size(budget.most_held)}"),

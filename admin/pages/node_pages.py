@@ -12,7 +12,7 @@ from starlette.requests import Request
 from admin.alarms.book import Alarm
 from admin.alarms.node_checks import HANGS
 from admin.alarms.pages import AlarmPages
-from admin.alarms.rules import Severity
+from admin.alarms.rules import BY_NAME, Severity
 from admin.alarms.subject import Place
 from admin.nodes.cluster import AllFailed, Producer
 from admin.nodes.inventory import NodeRecord, NodeState
@@ -49,26 +49,16 @@ from shared.cluster.state import LogCopy, shortage
 from shared.http.api import query
 from shared.json_fields import JsonObject, number, objects, text
 from shared.values import SECOND
+from shared.version import version_words
 
 MOST_INACTIVE = 1_000  # topics without a node shown on the lookup page
 MOST_TOMBSTONABLE = 1_000  # topics offered on the page of a node
 # Columns of the exported tables of nodes, and of the nodes of a cluster.
 _NODE = (
-    "node",
-    "hostname",
-    "version",
-    "state",
-    "alarms",
-    "topics",
-    "depth",
-    "figures_at",
-    "disk_free",
-    "disk_at",
-    "rate_in",
-    "cpu",
-    "memory",
-    "started",
-)
+    "node", "hostname", "version", "state", "alarms", "registered", "topics", "depth", "in_flight", "buried", "clients",
+    "figures_at", "disk_free", "disk_at", "rate_in", "cpu", "memory", "started", "copies",
+)  # fmt: skip
+_ORDER = ("topics", "channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 _MEMBER = (
     "node", "address", "http_address", "state", "others", "copies_possible", "copies_wanted", "replies_given_up",
     "last_position", "led_by", "recover",
@@ -121,7 +111,7 @@ class NodePages:
         one, state, alarms = record.producer, record.state(now), self._alarms_of(record.address, who)
         figures = _figures(record, state) if who.sees_all else {}
         return {
-            "node": record.address, "hostname": one.hostname, "version": one.version, "tcp_port": one.tcp_port,
+            "node": record.address, "hostname": one.hostname, "version": one.runs, "tcp_port": one.tcp_port,
             "state": _state(state, alarms), "alarms": ", ".join(one.rule.title for one in alarms),
             "is_critical": any(one.subject.severity is Severity.CRITICAL for one in alarms),
             "is_gone": state.is_gone, "is_draining": record.is_draining,
@@ -129,9 +119,9 @@ class NodePages:
             "registered": len(one.remote_addresses) if record.is_named else 0,
             "topics": len(who.visible(name for name, _ in one.topics)),
             "tombstoned": [name for name, tombstoned in one.topics if tombstoned and who.sees(name)],
-            "figures": figures, "figures_at": record.held_at if state.is_gone else record.figures_at,
-            "depth": figures.get("depth"), "disk_free": disk.get("disk_free"),
-            "disk_share": disk.get("disk_share"), "disk_at": disk.get("disk_at", 0),
+            "figures_at": record.held_at if state.is_gone else record.figures_at,
+            **{name: figures.get(name) for name in ("depth", "in_flight", "buried", "clients")},
+            "disk_free": disk.get("disk_free"), "disk_share": disk.get("disk_share"), "disk_at": disk.get("disk_at", 0),
             "copies": self._copies(record.address), **asdict(load), "started": load.started * SECOND,
         }  # fmt: skip
 
@@ -145,7 +135,7 @@ class NodePages:
         if record is not None:
             state = _state(record.state(now), self._alarms_of(address, who))
             yield "State", "draining" if record.is_draining and state == NodeState.UP.value else state
-            yield "Version", record.producer.version
+            yield "Version", record.producer.runs
             if self.site.settings.lookupds and record.is_named:
                 yield "nsqlookupds", f"{len(record.producer.remote_addresses)} of {len(self.site.settings.lookupds)}"
         if disk:
@@ -172,6 +162,7 @@ class NodePages:
         figures = record.figures if who.sees_all else {}
         return {
             "page_of": "node_down", "title": f"Node {record.address}", "record": record, "stuck": visible, "hangs": HANGS,
+            "runbook": self.alarms.runbook(BY_NAME["node-down"]),
             "state": record.state(self.site.queries.clock()).value, "totals": _labeled(figures),
             "table": [
                 {"topic": one.topic, "messages": one.messages, "buried": one.buried, "reported_at": one.at or record.figures_at}
@@ -321,10 +312,11 @@ class NodePages:
         try:
             answer = await self.site.queries.fallback.get_object(address, "/info")
         except UpstreamError as failed:
-            return {"address": address, "version": "", "error": in_words(str(failed))}
+            return {"address": address, "version": "-", "error": in_words(str(failed))}
         silent = self.site.queries.fallback.stale().get(address)
         error = f"No valid answer for {silent:.0f} s." if silent is not None else ""
-        return {"address": address, "version": text(answer.get("version"))[:100], "error": error}
+        versions = (text(answer.get(key))[:100] for key in ("version", "penstock_version"))
+        return {"address": address, "version": version_words(*versions), "error": error}
 
 
 def _load_facts(load: NodeLoad, now: int) -> Iterator[tuple[str, str]]:
@@ -369,7 +361,11 @@ def _figures(record: NodeRecord, state: NodeState) -> Mapping[str, int]:
 
 def _labeled(figures: Mapping[str, object]) -> list[tuple[str, str]]:
     """Return labels and values of counts: ("In flight", "1,234") for "in_flight"."""
-    return [(name.replace("_", " ").capitalize(), count(number(value))) for name, value in figures.items()]
+    ordered = sorted(figures, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    return [
+        ("Published" if name == "messages" else name.replace("_", " ").capitalize(), count(number(figures[name])))
+        for name in ordered
+    ]
 
 
 def copy_row(copy: LogCopy) -> JsonObject:

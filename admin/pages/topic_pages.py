@@ -122,7 +122,7 @@ class TopicPages:
             "page_of": "topic", "title": f"Topic {name}", "name": name, "row": row, "ages": ages,
             "topic": merged | {"nodes": tables.TOPIC_NODES.sorted(merged["nodes"] or (), asked)},
             "is_paused": merged["paused"], "coverage": queries.coverage(name), "missing": queries.missing_past(name, ""),
-            "channels": channels[:MOST_ROWS], "errors": [*errors, *left_out(channels, MOST_ROWS, "channels")],
+            "channels": channels[:MOST_ROWS], "errors": [*errors, *left_out(channels, MOST_ROWS, "channel")],
             "readers": tables.READERS.sorted(readers, asked), "publishers": publishers,
             "nodes": [one.address for one in producers], "tube_nodes": [one.address for one in penstock_nodes],
             "extended": bool(penstock_nodes), "timed": len(penstock_nodes) == len(producers),

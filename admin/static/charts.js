@@ -48,8 +48,7 @@ function draw(place, series, chart, from, to) {
   }
   place.chart?.destroy();
   place.dataset.lines = key;
-  const colour = getComputedStyle(place).color;
-  const axis = {stroke: colour, grid: {stroke: "#8884", width: 1}, ticks: {stroke: "#8884", width: 1}};
+  const axis = {stroke: () => getComputedStyle(place).color, grid: {stroke: "#8884", width: 1}, ticks: {stroke: "#8884", width: 1}};
   place.chart = new uPlot({
     width: place.clientWidth, height: HEIGHT, hooks: {ready: [showLatest], setCursor: [showLatest]},
     tzDate: (seconds) => Times.isLocal ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),

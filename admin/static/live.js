@@ -6,7 +6,7 @@ const SILENT = 4000;  // ms without a beat: nsqadmin or the network is gone
 const LATE = 15000;  // ms with beats, but without new figures: nodes keep nsqadmin waiting
 const STUCK = 12000;  // ms of silence after which a connection that nobody closed is given up
 
-const live = document.getElementById("live");
+const live = document.querySelector("#live[hx-sse\\:connect]");
 if (live) {
   const banner = document.getElementById("stale"), asOf = document.querySelector("#as-of time");
   let heard = Date.now(), renewed = heard, visible = heard, given = heard;  // when something came, in ms

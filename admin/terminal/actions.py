@@ -12,11 +12,11 @@ from typing import Any
 
 from admin.messages.actions import Actions, Notifier
 from admin.nodes.cluster import AllFailed, Outcome
-from admin.nodes.views import count
 from admin.terminal.arguments import add_command, add_names, duration, names_of
 from admin.terminal.session import Session
 from admin.users.audit import Actor, Audit
 from admin.users.tombstones import Tombstones
+from shared.counted import counted
 from shared.terminal.commands import CommandError, Commands, ExitCode, WrongArguments
 from shared.terminal.confirm import add_confirmation, is_confirmed
 from shared.terminal.output import Column, print_rows
@@ -68,10 +68,10 @@ async def _change(session: Session, arguments: argparse.Namespace) -> int:
     subject = f"{kind} {arguments.name}"
     if action in DROPS:
         counts = await _counts(session, topic, channel)
-        if not is_confirmed(arguments, f"{DROPS[action]} {subject} on {_nodes(len(nodes))}: {counts}"):
+        if not is_confirmed(arguments, f"{DROPS[action]} {subject} on {counted(len(nodes), 'node')}: {counts}"):
             return ExitCode.DONE if arguments.dry_run else ExitCode.FAILED
     elif arguments.dry_run:
-        is_confirmed(arguments, f"{action} {subject}" + (f" on {_nodes(len(nodes))}" if nodes else ""))
+        is_confirmed(arguments, f"{action} {subject}" + (f" on {counted(len(nodes), 'node')}" if nodes else ""))
         return ExitCode.DONE
     outcome = session.take(await _sent(session, action, topic, channel, arguments))
     if not outcome.done:
@@ -80,7 +80,7 @@ async def _change(session: Session, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_rows([row], (), as_json=True)
     else:
-        print(f"{subject}: {action} done by {outcome.done} daemon{'' if outcome.done == 1 else 's'}")
+        print(f"{subject}: {action} done by {counted(outcome.done, 'daemon')}")
     return ExitCode.DONE
 
 
@@ -123,12 +123,8 @@ async def _counts(session: Session, topic: str, channel: str) -> str:
         one["depth"] + one["in_flight_count"] + one["deferred_count"] + one.get("buried_count", 0) for one in chosen
     )
     consumers = sum(one["client_count"] for one in chosen)
-    parts = [] if channel else [f"{len(channels)} channels"]
-    return ", ".join([*parts, f"{count(held)} messages", f"{count(consumers)} consumers connected"])
-
-
-def _nodes(number: int) -> str:
-    return f"{number} node{'' if number == 1 else 's'}"
+    parts = [] if channel else [counted(len(channels), "channel")]
+    return ", ".join([*parts, counted(held, "message"), f"{counted(consumers, 'consumer')} connected"])
 
 
 def _user() -> str:
@@ -153,13 +149,13 @@ async def _config(session: Session, arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             is_confirmed(
                 arguments,
-                f"set {words} of {'channel' if channel else 'topic'} {arguments.name} on {_nodes(len(nodes))}",
+                f"set {words} of {'channel' if channel else 'topic'} {arguments.name} on {counted(len(nodes), 'node')}",
             )
             return ExitCode.DONE
         if not await session.post(nodes, "/topic/config", about | changes):
             raise CommandError("no node did it")
     found = await session.gather(nodes, "/topic/config", about)
-    rows = _settings(found.answers, names)
+    rows = _settings(found.answers, tuple(changes) or names)
     print_rows(rows, (Column("setting"), Column("value"), Column("node")), as_json=arguments.json)
     return ExitCode.DONE
 

@@ -22,6 +22,7 @@ from urllib.parse import parse_qsl
 from admin.terminal.arguments import add_command
 from admin.terminal.health import snapshot
 from admin.terminal.session import Session
+from shared.counted import counted
 from shared.secrets import hide
 from shared.terminal.commands import CommandError, Commands, ExitCode
 from shared.terminal.context import given
@@ -93,7 +94,7 @@ async def _bundle(session: Session, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"file": str(path), "files": names}))
     else:
-        print(f"{plain(path)} has {len(names)} files, without messages and secrets:")
+        print(f"{plain(path)} has {counted(len(names), 'file')}, without messages and secrets:")
         print("\n".join(f"  {name}" for name in names))
     return ExitCode.DONE
 

@@ -14,7 +14,7 @@ from typing import Any
 from admin.alarms.book import AlarmBook
 from admin.alarms.checks import Checks
 from admin.alarms.monitor import Monitor
-from admin.alarms.rules import BY_NAME, RULES, Severity, Thresholds
+from admin.alarms.rules import BY_NAME, RULES, WINDOW, Severity, Thresholds
 from admin.alarms.state_store import StateStore
 from admin.alarms.subject import Subject
 from admin.nodes.cluster import AllFailed
@@ -25,6 +25,7 @@ from admin.terminal.arguments import add_command, duration
 from admin.terminal.session import Session
 from shared.cluster.health import health_of
 from shared.cluster.state import ClusterState
+from shared.counted import counted
 from shared.json_fields import number
 from shared.log import escape
 from shared.terminal.commands import Commands, ExitCode, WrongArguments
@@ -34,13 +35,7 @@ from shared.values import SECOND
 INTERVAL = float("inf")  # s between two checks: so a slow node is asked in both checks of --over
 MINUTE = 60 * SECOND  # ns
 SHOWN = 10  # alarms on the screen of `status`
-WINDOWED = (
-    "replies-given-up",
-    "buried-growing",
-    "failures",
-    "consumers-lost",
-    "backlog-growing",
-)  # rules with a window
+WINDOWED = tuple(rule.name for rule in RULES if WINDOW in rule.thresholds)
 HOURS = ("disk-days", "backlog-growing-slowly")  # rules that compare hours
 SUMS = ("topics", "channels", "clients", "depth", "in_flight", "deferred", "buried", "messages")
 PLACES = {rule.name: place for place, rule in enumerate(RULES)}
@@ -184,7 +179,15 @@ async def _nodes(session: Session, arguments: argparse.Namespace) -> int:
     urgent = {one.node: one.words for one in reversed(alarms) if one.severity < Severity.INFO}  # the worst of each node
     rows = [_node(look, address, one, urgent.get(address, "")) for address, one in sorted(look.nodes.items())]
     if not arguments.json:
-        rows = [row | {"disk_free": _free(row), "sync_p99": _ms(row["sync_p99_ms"])} for row in rows]
+        rows = [
+            row
+            | {
+                "disk_free": _free(row),
+                "sync_p99": _ms(row["sync_p99_ms"]),
+                "version": row["version"].partition(" (")[0],
+            }
+            for row in rows
+        ]
     print_rows(rows, NODES, as_json=arguments.json)
     return ExitCode.DONE
 
@@ -194,7 +197,7 @@ def _node(look: Snapshot, address: str, one: NodeFacts, alarm: str) -> dict[str,
     producer, figures = one.record.producer, one.record.figures
     member = look.member(address)
     return {
-        "node": address, "host": producer.hostname, "version": producer.version,
+        "node": address, "host": producer.hostname, "version": producer.runs,
         "state": "degraded" if alarm and one.state is NodeState.UP else one.state.value,
         "topics": figures.get("topics", len(producer.topics)), "depth": figures.get("depth"),
         "in_flight": figures.get("in_flight"), "buried": figures.get("buried"),
@@ -284,9 +287,9 @@ def _cluster(cluster: ClusterState) -> dict[str, Any]:
 def _one_line(data: dict[str, Any], state: Status) -> str:
     """Return the line of a monitoring plugin, with performance data after the bar."""
     first = f": {data['alarms'][0]['subject']}: {data['alarms'][0]['text']}" if data["alarms"] else ""
-    words = escape(f"{data['nodes_up']} of {data['nodes']} nodes up, {len(data['alarms'])} alarms{first}").replace(
-        "|", "/"
-    )
+    words = escape(
+        f"{data['nodes_up']} of {counted(data['nodes'], 'node')} up, {counted(len(data['alarms']), 'alarm')}{first}"
+    ).replace("|", "/")
     figures = " ".join(f"{name}={number(data[name])}" for name in ("depth", "in_flight", "deferred", "buried"))
     return f"PENSTOCK {CHECKED[state]} - {words} | {figures} alarms={len(data['alarms'])}"
 
@@ -297,23 +300,32 @@ def _screen(
     """Yield the lines. `expects_nodes`: the context names nodes, so that one which is lost is not left out."""
     colors = has_colors(sys.stdout)
     yield f"State:    {paint(WORDS[state].upper(), _COLORS[state], colors)}"
-    lookupds = f", {data['nsqlookupds_up']} of {data['nsqlookupds']} nsqlookupds" if data["nsqlookupds"] else ""
-    yield f"Nodes:    {data['nodes_up']} of {data['nodes']} {'' if expects_nodes else 'registered nodes '}up{lookupds}"
+    lookupds = (
+        f", {data['nsqlookupds_up']} of {counted(data['nsqlookupds'], 'nsqlookupd')}" if data["nsqlookupds"] else ""
+    )
+    known = data["nodes"] if expects_nodes else counted(data["nodes"], "registered node")
+    yield f"Nodes:    {data['nodes_up']} of {known} up{lookupds}"
     for cluster in data["clusters"]:
         safe = "safe to lose a node" if cluster["safe_to_lose_a_node"] else "not safe to lose a node"
         yield f"Cluster:  {escape(cluster['name'])}: {cluster['state']}, {safe}"
         yield from (f"          {escape(reason)}" for reason in cluster["reasons"][:SHOWN])
-    yield f"Topics:   {count(data['topics'])} with {count(data['channels'])} channels, {count(data['clients'])} consumers"
+    readers = f"{counted(data['channels'], 'channel')}, {counted(data['clients'], 'consumer')}"
+    yield f"Topics:   {count(data['topics'])} with {readers}"
     states = ", ".join(f"{count(data[key])} {key.replace('_', ' ')}" for key in ("in_flight", "deferred", "buried"))
     yield f"Backlog:  {count(data['depth'])} ready, {states}"
     if data["paused"]:
         more = f" and {len(data['paused']) - SHOWN} more" if len(data["paused"]) > SHOWN else ""
         yield f"Paused:   {escape(', '.join(data['paused'][:SHOWN]))}{more}"
-    yield f"Alarms:   {len(alarms) or 'none'}"
-    for one in alarms[:SHOWN]:
+    above = (
+        [one for one in alarms if one.rule == "cluster"] if data["clusters"] else []
+    )  # they say what the reasons say
+    others = [one for one in alarms if one not in above]
+    note = f", {len(above)} of them about the cluster" if above else ""
+    yield f"Alarms:   {len(alarms) or 'none'}{note}"
+    for one in others[:SHOWN]:
         word = paint(one.severity.word, _STYLES[one.severity], colors)
         yield f"  {word}: {BY_NAME[one.rule].title}: {escape(f'{one.name}: {one.words}')}"
-    if len(alarms) > SHOWN:
-        yield f"  {len(alarms) - SHOWN} more"
+    if len(others) > SHOWN:
+        yield f"  {len(others) - SHOWN} more"
     if alarms:
         yield "What to do: penstock alarms"

@@ -143,7 +143,10 @@ def _print(rows: Iterable[Row], columns: tuple[Column, ...], arguments: argparse
 
 async def _topics(session: Session, arguments: argparse.Namespace) -> int:
     await session.producers()
-    found = session.take((await session.queries.overview(COUNTS)).now)
+    found = (await session.queries.overview(COUNTS)).now
+    if found.errors and not found.answered:
+        raise session.failure(found.errors)
+    session.take(found)
     is_exact = len(found.paused) < MOST_NAMES  # nodes list no more
     wanted = arguments.pattern.lower()
     names = [name for name in sorted(found.names) if wanted in name.lower()]
@@ -178,7 +181,7 @@ async def _tubes(session: Session, arguments: argparse.Namespace) -> int:
     if arguments.pause:
         return await _pause(session, nodes, arguments)
     gathered: Gathered[list[JsonObject]] = await session.direct.all_of(nodes, lambda node: _tubes_at(session, node))
-    session.note(gathered.errors)
+    session.noted(gathered)
     sums: dict[str, Counter[str]] = {}
     paused: dict[str, str] = {}
     oldest: dict[str, int] = {}
@@ -203,9 +206,10 @@ async def _tubes(session: Session, arguments: argparse.Namespace) -> int:
         for name, counts in sorted(sums.items())
         if not arguments.names or name in arguments.names
     ]  # fmt: skip
-    _print(rows, TUBES, arguments, "no tubes")
+    kind = arguments.program.rpartition(" ")[2]  # tubes or queues
+    _print(rows, TUBES, arguments, "" if arguments.names else f"no {kind}")
     if absent := set(arguments.names) - sums.keys():
-        raise CommandError(f"tube {min(absent)} was not found")
+        raise CommandError(f"{kind[:-1]} {min(absent)} was not found: see penstock {kind}")
     return 0
 
 

@@ -13,21 +13,23 @@ import re
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 from admin.messages.bulk import BulkWork
 from admin.messages.message_list import STATES, merged
 from admin.messages.tasks import FASTEST
 from admin.nodes.merge import fields
-from admin.nodes.upstreams import UpstreamError
+from admin.nodes.upstreams import Gathered, UpstreamError
 from admin.nodes.views import age, body_of, message_view, size
 from admin.output.message_filters import Filters
 from admin.terminal.arguments import add_command, name_of
 from admin.terminal.session import Session
 from admin.terminal.targets import STATE_HELP, Target, add_target, state_of, target_of
+from shared.counted import counted
 from shared.http.errors import HttpError
 from shared.json_fields import JsonObject, number, objects, text
 from shared.log import escape
-from shared.terminal.commands import CommandError, Commands, ExitCode, WrongArguments, whole_number
+from shared.terminal.commands import CommandError, Commands, ExitCode, WrongArguments, milliseconds, whole_number
 from shared.terminal.confirm import add_confirmation, is_confirmed
 from shared.terminal.output import Column, body_line, body_text, plain, print_rows
 
@@ -70,7 +72,7 @@ def add_commands(commands: Commands) -> None:
             metavar="STATE",
             help=f"their state: {STATE_HELP} (default: ready)",
         )
-        text_ = "only messages with this text in the body or a header"
+        text_ = "only messages with this text in the id, the body or a header"
         command.add_argument("--grep", default="", metavar="TEXT", help=text_)
         count = whole_number(0, MOST_PEEKED)
         command.add_argument("-n", "--limit", type=count, default=10, metavar="N", help="print N at most (default: 10)")
@@ -107,7 +109,7 @@ def _add_action(commands: Commands, name: str, what: str) -> None:
     )
     which.add_argument("--all", action="store_true", help="all messages in the state")
     act.add_argument(
-        "--grep", default="", metavar="TEXT", help="with --state: only with this text in the body or a header"
+        "--grep", default="", metavar="TEXT", help="with --state: only with this text in the id, the body or a header"
     )
     act.add_argument("--header", default="", metavar="NAME[=VALUE]", help="with --state: only with this header")
     act.add_argument(
@@ -119,8 +121,9 @@ def _add_action(commands: Commands, name: str, what: str) -> None:
     rate = whole_number(1, FASTEST)
     act.add_argument("--rate", type=rate, default=FASTEST, metavar="N", help="act on N per second at most")
     if name == "requeue":
-        delay = whole_number(0, 3_600_000)
-        act.add_argument("--delay", type=delay, default=0, metavar="MS", help="delay in milliseconds (default: 0)")
+        act.add_argument(
+            "--delay", type=milliseconds, default=0, metavar="DURATION", help="such as 10s (default: at once)"
+        )
     if name == "bury":
         act.add_argument("--reason", metavar="TEXT", help="reason, which peek --json shows")
     if name == "move":
@@ -133,10 +136,14 @@ def _add_action(commands: Commands, name: str, what: str) -> None:
 
 
 async def _messages(session: Session, arguments: argparse.Namespace) -> int:
-    found = await _listed(session, target_of(arguments), arguments, 200)
+    target = target_of(arguments)
+    found = await _listed(session, target, arguments, 200)
     now = session.clock()
     rows = [_row(one, now, as_json=arguments.json) for one in found]
-    print_rows(rows, COLUMNS, as_json=arguments.json, nothing=f"no message is {arguments.state}")
+    nothing = f"no {target.listed[:-1]} is {target.states[arguments.state]}" + " and has this text" * bool(
+        arguments.grep
+    )
+    print_rows(rows, COLUMNS, as_json=arguments.json, nothing=nothing)
     return ExitCode.DONE
 
 
@@ -171,7 +178,7 @@ async def _peek(session: Session, arguments: argparse.Namespace) -> int:
             sys.stdout.buffer.write(body_line(body_of(one)))
     sys.stdout.buffer.flush()
     if waiting:
-        print(f"{waiting} messages wait for copies on other nodes: their bodies are not shown yet", file=sys.stderr)
+        print(f"{counted(waiting, 'message')} without a body yet: waiting for copies on other nodes", file=sys.stderr)
     return ExitCode.DONE
 
 
@@ -183,14 +190,11 @@ async def _listed(session: Session, target: Target, arguments: argparse.Namespac
         raise WrongArguments("--grep is for messages of a channel, not for jobs of a queue")
     asked |= {"contains": arguments.grep} if arguments.grep else {}
     pages = await session.direct.all_of(nodes, lambda node: _first(session, node, target, asked, arguments.limit))
-    _note(session, pages.errors, target)
-    found = {node: page for node, page in pages.answers.items() if page is not None}
-    return [one | {"node": node} for node, one in merged(found, arguments.state, arguments.limit)]
+    _note(session, pages, target)
+    return [one | {"node": node} for node, one in merged(pages.answers, arguments.state, arguments.limit)]
 
 
-async def _first(
-    session: Session, node: str, target: Target, asked: dict[str, str], limit: int
-) -> list[JsonObject] | None:
+async def _first(session: Session, node: str, target: Target, asked: dict[str, str], limit: int) -> list[JsonObject]:
     """Return the first `limit` messages of a node in its order. Raises UpstreamError."""
     return [one async for page in _pages(session, node, target, asked, limit) for one in page][:limit]
 
@@ -220,7 +224,7 @@ async def _show(session: Session, arguments: argparse.Namespace) -> int:
         raise WrongArguments(f"{arguments.message[:100]!r} is neither an id, 16 digits of 0-9a-f, nor an offset")
     find = _by_id if is_id else _by_offset
     pages = await session.direct.all_of(nodes, lambda node: find(session, node, target, arguments.message))
-    _note(session, pages.errors, target)
+    _note(session, pages, target)
     found = [one | {"node": node} for node, one in pages.answers.items() if one]
     for one in found:
         if arguments.json:
@@ -243,8 +247,7 @@ async def _by_offset(session: Session, node: str, target: Target, offset: str) -
 async def _by_id(session: Session, node: str, target: Target, message_id: str) -> JsonObject:
     """Return the message with an id, among the first MOST_SCANNED in each state of a node; {} if it is not there."""
     for state in STATES:
-        listed = await _first(session, node, target, target.listing(state) | {"preview": "0"}, MOST_SCANNED)
-        for one in listed or ():
+        for one in await _first(session, node, target, target.listing(state) | {"preview": "0"}, MOST_SCANNED):
             if one.get("id") == message_id:
                 whole = await _by_offset(session, node, target, str(number(one.get("offset"))))
                 return one | whole | {"state": state}
@@ -304,7 +307,7 @@ async def _act_on_first(
     work.nodes = [node for node in nodes if counts[node]]
     total = sum(counts.values())
     wanted = total if arguments.all else min(arguments.count, total)
-    on = f"{len(+counts)} node{'' if len(+counts) == 1 else 's'}"
+    on = counted(len(+counts), "node")
     if arguments.dry_run or (wanted > 1 and (arguments.all or arguments.action in FINAL)):
         what = (
             f"{arguments.action} {wanted:,} of {total:,} {arguments.state.replace('_', ' ')} in {target.name} on {on}"
@@ -361,9 +364,7 @@ async def _counts(
         return number(fields(answer.get("counts")).get(state) if "counts" in answer else answer.get("total"))
 
     found = await session.direct.all_of(nodes, count)
-    _note(session, found.errors, target)
-    if not found.answers:
-        raise CommandError(f"{target.name} was not found")
+    _note(session, found, target)
     return Counter(found.answers)
 
 
@@ -374,8 +375,12 @@ async def _nodes(session: Session, target: Target, node: str | None) -> list[str
     return await session.penstock_nodes(target.names.get("topic", ""))
 
 
-def _note(session: Session, errors: Iterable[str], target: Target) -> None:
-    """Note the errors of nodes, except that a node does not have the channel or queue."""
-    listed = list(errors)
-    others = [one for one in listed if "answered 404" not in one]
-    session.note(others)
+def _note(session: Session, found: Gathered[Any], target: Target) -> None:
+    """Note the errors of nodes, except that some do not have the target. Raises CommandError if there is no answer."""
+    errors = [one for one in found.errors if "answered 404" not in one]
+    if found.answers:
+        session.note(errors)
+    elif errors:
+        raise session.failure(errors)
+    else:
+        raise CommandError(f"{target.kind} {target.name} was not found: see penstock {target.kind}s")

@@ -6,12 +6,14 @@ import argparse
 import asyncio
 import json
 import sys
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 from admin.nodes.upstreams import UpstreamError
 from admin.nodes.views import count
 from admin.terminal.arguments import add_command, name_of
 from admin.terminal.session import Session
+from shared.counted import counted
 from shared.json_fields import JsonObject, number
 from shared.terminal.commands import CommandError, Commands, ExitCode, WrongArguments
 from shared.terminal.confirm import add_confirmation, is_confirmed
@@ -19,6 +21,7 @@ from shared.terminal.output import Column, body_text, numbers, print_rows
 
 ASK_EVERY = 1.0  # s between two requests for the progress of a drain
 LEFT = ("depth", "in_flight", "deferred", "jobs", "buried")
+T = TypeVar("T")
 COLUMNS = (Column("node"), Column("state"), *numbers(*LEFT))
 
 
@@ -49,16 +52,17 @@ def add_commands(commands: Commands) -> None:
 
 async def _drain(session: Session, arguments: argparse.Namespace) -> int:
     node = (await session.node(arguments.node)).address
-    before = await _get(session, node, "/node/drain")
-    left = f"{count(number(before.get('depth')))} messages ready, {count(number(before.get('in_flight')))} in flight"
+    before = await _ask(session.direct.get_object(node, "/node/drain"))
+    left = (
+        f"{counted(number(before.get('depth')), 'message')} ready, {count(number(before.get('in_flight')))} in flight"
+    )
     if before.get("draining") is not True and not is_confirmed(
         arguments, f"drain {node}: it takes no new messages; {left}"
     ):
         return ExitCode.DONE if arguments.dry_run else ExitCode.FAILED
-    if not await session.post([node], "/node/drain", {}):
-        raise CommandError(f"{node} does not drain")
+    await _ask(session.direct.post(node, "/node/drain", {}))
     while True:
-        state = await _get(session, node, "/node/drain")
+        state = await _ask(session.direct.get_object(node, "/node/drain"))
         if not arguments.wait or state.get("done") is True:
             break
         if sys.stderr.isatty():
@@ -69,9 +73,8 @@ async def _drain(session: Session, arguments: argparse.Namespace) -> int:
 
 async def _undrain(session: Session, arguments: argparse.Namespace) -> int:
     node = (await session.node(arguments.node)).address
-    if not await session.post([node], "/node/undrain", {}):
-        raise CommandError(f"{node} still drains")
-    return _print(node, await _get(session, node, "/node/drain"), arguments)
+    await _ask(session.direct.post(node, "/node/undrain", {}))
+    return _print(node, await _ask(session.direct.get_object(node, "/node/drain")), arguments)
 
 
 def _left(state: JsonObject) -> str:
@@ -87,10 +90,10 @@ def _print(node: str, state: JsonObject, arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-async def _get(session: Session, node: str, path: str) -> JsonObject:
-    """Return an answer of a node. Raises CommandError."""
+async def _ask(request: Awaitable[T]) -> T:
+    """Return the answer of a node. Raises CommandError."""
     try:
-        return await session.direct.get_object(node, path)
+        return await request
     except UpstreamError as failure:
         raise CommandError(str(failure)) from None
 
@@ -114,7 +117,7 @@ async def _disconnect(session: Session, arguments: argparse.Namespace) -> int:
         raise CommandError(f"no consumer at {arguments.client[:100]}: see penstock clients {arguments.topic}")
     held = sum(having.values())
     if not is_confirmed(
-        arguments, f"disconnect {arguments.client}: {count(held)} messages in flight are delivered again"
+        arguments, f"disconnect {arguments.client}: {counted(held, 'message')} in flight to be delivered again"
     ):
         return ExitCode.DONE if arguments.dry_run else ExitCode.FAILED
     answers = await session.post(having, "/client/disconnect", asked)
@@ -137,7 +140,7 @@ async def _request(session: Session, arguments: argparse.Namespace) -> int:
     )
     send = session.direct.get_bytes if arguments.method == "GET" else session.direct.post
     found = await session.direct.all_of(nodes, lambda node: send(node, arguments.path, asked))
-    session.note(found.errors)
+    session.noted(found)
     for node, content in found.answers.items():
         print(
             _answer(node, content)

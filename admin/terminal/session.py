@@ -10,7 +10,7 @@ import asyncio
 import re
 import ssl
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -30,6 +30,8 @@ from shared.terminal.token import token_of
 from shared.tls.client import load_client
 from shared.tls.info import TlsError
 
+MOST_SHOWN = 3  # nodes whose errors are in one line
+REFUSED = " answered "  # in the error of a node that has answered
 MOST_ANSWER = 64 << 20  # bytes of one answer: some 200,000 topics
 _SERVER = re.compile(r"https?://([^/\s]+)")
 _ADVICE = {
@@ -126,16 +128,15 @@ class Session:
 
     def note(self, errors: Iterable[str]) -> None:
         """Note errors of nodes: the first one of each node."""
-        for error in errors:
-            text = error.replace(*_FLAGS) + next((f": {one}" for code, one in _ADVICE.items() if code in error), "")
+        for text in map(_advised, errors):
             server = _SERVER.search(text)
             self.missing.setdefault(server[1] if server else text[:80], text)
 
     async def gather(
         self, addresses: Iterable[str], path: str, arguments: dict[str, str] | None = None
     ) -> Gathered[JsonObject]:
-        """Return the JSON objects of these nodes, and note the errors of the others. Raises NoAnswer if none answers."""
-        return self._noted(await self.direct.objects_of(addresses, path, arguments))
+        """Return the JSON objects of these nodes, and note the errors of the others. Raises as `noted` does."""
+        return self.noted(await self.direct.objects_of(addresses, path, arguments))
 
     async def decoded(
         self, addresses: Iterable[str], path: str, arguments: dict[str, str], kind: type[Kind]
@@ -148,14 +149,21 @@ class Session:
             except msgspec.DecodeError as error:
                 raise UpstreamError(f"{address}{path} answered something else: {error}") from None
 
-        return self._noted(await self.direct.all_of(addresses, ask)).answers
+        return self.noted(await self.direct.all_of(addresses, ask)).answers
 
-    def _noted(self, found: Gathered[Kind]) -> Gathered[Kind]:
-        """Return the answers, and note the errors. Raises NoAnswer if there is no answer."""
-        self.note(found.errors)
+    def noted(self, found: Gathered[Kind]) -> Gathered[Kind]:
+        """Return the answers, and note the errors. Raises what `failure` returns if there is no answer."""
         if not found.answers:
-            raise NoAnswer("; ".join(found.errors) or f"no node is known: {START}")
+            raise self.failure(found.errors)
+        self.note(found.errors)
         return found
+
+    def failure(self, errors: Sequence[str]) -> CommandError:
+        """Return the error that no node has done what was asked: NoAnswer if none of them answered."""
+        shown = "; ".join(map(_advised, errors[:MOST_SHOWN])) or "no node is known"
+        if more := errors[MOST_SHOWN:]:
+            shown += f"; and {len(more)} more"
+        return CommandError(shown) if any(REFUSED in one for one in errors) else self.no_answer(shown)
 
     async def post(self, addresses: Iterable[str], path: str, arguments: dict[str, str]) -> dict[str, bytes]:
         """Send a command to these nodes. Returns the answers by address, and notes the errors of the others."""
@@ -163,7 +171,7 @@ class Session:
         self.note(found.errors)
         return found.answers
 
-    def no_answer(self, failure: Exception) -> NoAnswer:
+    def no_answer(self, failure: Exception | str) -> NoAnswer:
         """Return the error that no node answers, with the remedy."""
         is_named = self.context.lookupd_http_address not in ((), (LOOKUPD,))
         remedy = "start it, or name nodes with --nsqd-http-address HOST:PORT" if is_named else START
@@ -173,16 +181,30 @@ class Session:
 class ExpectedCluster(Cluster):
     """A cluster that also has the nodes that the context names and no nsqlookupd does, such as a lost node."""
 
+    async def producers_of(self, topic: str) -> Producers:
+        """Return the nodes that have the topic, from the nodes of the context if no nsqlookupd answers. Raises AllFailed."""
+        try:
+            return await super().producers_of(topic)
+        except AllFailed as failed:
+            if "TOPIC_NOT_FOUND" in str(failed):
+                raise
+            found = await self._without_lookupds(failed)
+            return Producers(found.errors, [one for one in found.producers if one.carries(topic)])
+
+    async def _without_lookupds(self, failed: AllFailed) -> Producers:
+        """Return the nodes of the context that answer. Raises AllFailed."""
+        if not (self.lookupds and self.nsqds):
+            raise failed
+        found = await self._producers_from_nsqds(self.nsqds)
+        found.errors.append(str(failed))
+        return found
+
     async def producers(self) -> Producers:
         """Return all nodes, also those that may give no answer. Raises AllFailed if none answers."""
         try:
             found = await super().producers()
         except AllFailed as failed:
-            if not (self.lookupds and self.nsqds):
-                raise
-            found = await self._producers_from_nsqds(self.nsqds)
-            found.errors.append(str(failed))
-            return found
+            return await self._without_lookupds(failed)
         known = {one.address for one in found.producers}
         named = known | {self.upstreams.places.base(one).rpartition("/")[2] for one in known}
         others = [given for given in self.nsqds if self.lookupds and given.rpartition("/")[2] not in named]
@@ -190,17 +212,17 @@ class ExpectedCluster(Cluster):
         for given in others:
             producer = producer_of(answers.get(given, {}))
             if not producer.broadcast_address:  # it gives no answer, or is an old NSQ
-                producer = _known_by_address(given)
+                producer = _known_by_address(given, is_lost=given not in answers)
             if producer.address not in known:  # a node may have several addresses
                 self.upstreams.places.note_base(producer.address, given)
                 found.producers.append(producer)
         return found
 
 
-def _known_by_address(address: str) -> Producer:
-    """Return a node of which only the address is known."""
+def _known_by_address(address: str, *, is_lost: bool) -> Producer:
+    """Return a node of which only the address is known. One that is lost counts as Penstock's: it is asked, and reported."""
     host, _, port = address.rpartition("/")[2].rpartition(":")
-    return Producer("", host.strip("[]"), 0, int(port), "")
+    return Producer("", host.strip("[]"), 0, int(port), "", capabilities=("log",) if is_lost else ())
 
 
 def _addresses(context: Context) -> tuple[str, ...]:
@@ -232,6 +254,11 @@ def _trust(context: Context, places: Places, found: Producers) -> None:
     if context.tls_root_ca_file:
         bases = (places.base(address) for address in found.addresses)
         show_to(map(_place, (*_addresses(context), *(base for base in bases if base.startswith("https://")))))
+
+
+def _advised(error: str) -> str:
+    """Return an error of a node with the flags of commands, and what to do."""
+    return error.replace(*_FLAGS) + next((f": {one}" for code, one in _ADVICE.items() if code in error), "")
 
 
 def _place(address: str) -> str:

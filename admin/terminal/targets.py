@@ -46,6 +46,11 @@ class Target:
     actions: dict[str, tuple[str, str]]
 
     @property
+    def kind(self) -> str:
+        """The word for it: channel or queue."""
+        return "channel" if self.ids == "offset" else "queue"
+
+    @property
     def name(self) -> str:
         """The name for people: TOPIC/CHANNEL, or that of the queue."""
         return "/".join(self.names.values())

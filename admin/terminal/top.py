@@ -20,6 +20,7 @@ from admin.nodes.overview import TOTALS, columns_for, ordered, rated
 from admin.nodes.views import Row, count, rate
 from admin.terminal.arguments import add_command, duration
 from admin.terminal.session import Session
+from shared.counted import counted
 from shared.terminal.commands import Commands, ExitCode, whole_number
 from shared.terminal.output import Column, has_colors, numbers, print_rows, table
 from shared.values import SECOND
@@ -134,12 +135,12 @@ def _show(
 ) -> None:
     shown = [_row(one, as_json=arguments.json) for one in rows]
     if not is_live:
-        print_rows(shown, TABLE, as_json=arguments.json)
+        print_rows(shown, TABLE, as_json=arguments.json, nothing="" if session.missing else "no topics")
         sys.stdout.flush()
         return
     size = shutil.get_terminal_size()
     sums = "  ".join(f"{name.replace('_', ' ')} {count(totals[name])}" for name in TOTALS if name != "channels")
-    missing = f"{len(session.missing)} nodes missing" if session.missing else ""
+    missing = f"{counted(len(session.missing), 'node')} missing" if session.missing else ""
     first = "  ".join(filter(None, (view.described, missing, sums)))
     lines = [first[: size.columns], *table(shown, TABLE, size.columns, has_colors(sys.stdout))]
     sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\r\n" for line in lines) + "\x1b[J")

@@ -15,7 +15,7 @@ from shared.auth.auth_file import NAME, parse
 from shared.auth.edit import Value, changed, patterns_of, removed
 from shared.auth.tokens import digest, new_token
 from shared.files import replace_text
-from shared.terminal.commands import Parser, run_on_file
+from shared.terminal.commands import Parser, examples_of, run_on_file
 
 LEAST_PASSWORD = 8  # characters
 _ROLES = ", ".join(ROLES[1:])
@@ -23,29 +23,36 @@ _ROLES = ", ".join(ROLES[1:])
 
 def main() -> int:
     """Run the command and return the exit code: 0, 1 if the file cannot be used, 2 for wrong arguments."""
-    return run_on_file(_parser())
+    return run_on_file(parser())
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    found = Parser(
         prog="penstock users",
         description="Manage the users in the auth file, who can log in to nsqadmin, and to nsqd and nsqlookupd over HTTP."
         " Running daemons apply a change within a second. Comments and other entries of the file are kept.",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, run, text in (
-        ("set", _set, "add or change a user; asks for the password, or reads it from a line of standard input"),
-        ("remove", _remove, "remove a user and end the user's sessions"),
-        ("list", _list, "list users and their roles"),
+    commands = found.add_subparsers(required=True, metavar="COMMAND")
+    for name, run, text, more in (
+        (
+            "set",
+            _set,
+            "add or change a user; asks for the password, or reads it from a line of standard input",
+            " --role admin",
+        ),
+        ("remove", _remove, "remove a user and end the user's sessions", ""),
+        ("list", _list, "list users and their roles", ""),
     ):
-        command = commands.add_parser(name, help=text, description=text)
+        example = examples_of(f"users {name} auth.toml" + (" ann" if name != "list" else "") + more)
+        command = commands.add_parser(name, help=text, description=text, epilog=example)
         command.add_argument("file", type=Path, help="the auth file, which set creates")
         command.set_defaults(run=run)
         if name in ("set", "remove"):
             command.add_argument("name", help="user name: letters, digits and . _ @ + -")
         if name == "set":
             _add_settings(command)
-    return parser
+    return found
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:

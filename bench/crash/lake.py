@@ -5,7 +5,7 @@ killed several times, and started again:
 
     driver      the archive, whose tasks run on Spark: its Python or its JVM
     worker      a Python worker of Spark, or the process that makes them
-    node        a node, whose log gets another leader; it returns with a new log
+    node        a node, whose log gets another leader; it returns with a new log. A second archive begins after that
     commit      the archive, on Spark or not, after a commit to the table: before it sees the answer, or before the cursor moves
     compaction  `penstock pipeline compact`, while the archive follows
 
@@ -40,7 +40,7 @@ from bench.ports import lease_port
 from bench.server import ROOT
 from penstock import lake
 
-HOST, TOPIC = "127.0.0.1", "orders"
+HOST, TOPIC, LAKE = "127.0.0.1", "orders", "lake"
 KINDS = ("driver", "worker", "node", "commit", "compaction")
 NODES = 3
 BATCH, PAUSE = 20, 0.01  # messages of a request, s between two
@@ -163,15 +163,15 @@ class Archive:
     """An archive in a session of processes of its own, which is started again when it has died."""
 
     def __init__(self, nodes: Nodes, place: Path, *, on_spark: bool) -> None:
-        servers = ("--nsqd", ",".join(nodes.addresses), "--topic", TOPIC, "--lake", str(place / "lake"))
-        self._words = ("archive", *servers, "--max-records", "2000")
+        self._words = ("archive", "--nsqd", ",".join(nodes.addresses), "--topic", TOPIC, "--max-records", "2000")
+        self._place = place
         self._spark = ("--master", "local[2]") if on_spark else ()
         self._log = (place / "archive.log").open("a")
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *launch: str) -> None:
         """Start it, by another command than the usual one if one is given."""
-        flags = (*self._words, *self._spark, "--every", "0.2", "--restarts", "1000")
+        flags = (*self._words, "--lake", str(self._place / LAKE), *self._spark, "--every", "0.2", "--restarts", "1000")
         command = (*(launch or (*_LAUNCH, "penstock")), *flags)
         self._process = subprocess.Popen(command, cwd=ROOT, stderr=self._log, start_new_session=True)
 
@@ -196,10 +196,11 @@ class Archive:
         if not pattern:
             self._process.wait()
 
-    def finish(self) -> None:
-        """Archive the rest without Spark. Raises CrashError."""
+    def finish(self, lake: str) -> None:
+        """Archive the rest without Spark, to a lake of that name. Raises CrashError."""
+        words = (*self._words, "--lake", str(self._place / lake), "--once")
         for _ in range(5):
-            done = subprocess.run((*_LAUNCH, "penstock", *self._words, "--once"), cwd=ROOT, stderr=self._log)
+            done = subprocess.run((*_LAUNCH, "penstock", *words), cwd=ROOT, stderr=self._log)
             if not done.returncode:
                 return
         raise CrashError(f"the archive does not end: {Path(self._log.name).read_text()[-500:]}")
@@ -218,7 +219,7 @@ class Round:
     def __init__(self, number: int, place: Path, count: int) -> None:
         """Prepare a round with `count` kills; nothing is started yet."""
         self.kind, self._random, self._count = KINDS[number % len(KINDS)], Random(number), count
-        self._place = place
+        self._place, self._lakes = place, (LAKE, "later") if self.kind == "node" else (LAKE,)
         self._nodes = Nodes(place)
         on_spark = self.kind in ("driver", "worker") or (self.kind == "commit" and self._random.random() < 0.5)
         self._archive = Archive(self._nodes, place, on_spark=on_spark)
@@ -246,7 +247,8 @@ class Round:
                 self._progress()
             self._archive.kill()
             _until(self._nodes.are_in_sync, "the nodes are in sync again")
-            self._archive.finish()
+            for one in self._lakes:
+                self._archive.finish(one)
         return self._judged()
 
     def _start(self) -> None:
@@ -263,7 +265,7 @@ class Round:
         _until(lambda: self._commits() > before or self._archive.ends(), "the table grows")
 
     def _commits(self) -> int:
-        return len(list((self._place / "lake" / "messages" / "_delta_log").glob("*.json")))
+        return len(list((self._place / LAKE / "messages" / "_delta_log").glob("*.json")))
 
     def _kill_driver(self) -> None:
         if self._random.random() < 0.5:
@@ -294,17 +296,20 @@ class Round:
     def _kill_compaction(self) -> None:
         ms = self._random.randrange(1, 400)
         command = (sys.executable, "-m", "bench.crash.dying", "compaction", str(ms), "compact", "--lake")
-        done = subprocess.run((*command, str(self._place / "lake")), cwd=ROOT, stderr=subprocess.DEVNULL)
+        done = subprocess.run((*command, str(self._place / LAKE)), cwd=ROOT, stderr=subprocess.DEVNULL)
         self.kills.append(f"compaction {ms} ms{'' if done.returncode < 0 else ': had ended'}")
 
     def _judged(self) -> Findings:
-        """Count with Polars and with pyarrow. Raises CrashError if they disagree."""
-        url, known = str(self._place / "lake"), (self._publisher.acknowledged, self._publisher.unknown)
-        by_polars = judge(*known, (body.decode() for body in lake.scan(url).collect()["body"]))
-        by_arrow = judge(*known, (body.decode() for body in lake.arrow(url, columns=["body"])["body"].to_pylist()))
-        if by_polars != by_arrow:
-            raise CrashError(f"Polars finds {by_polars}, and pyarrow {by_arrow}")
-        return by_polars
+        """Count with Polars and with pyarrow, in each lake. Raises CrashError if they disagree."""
+        known, found = (self._publisher.acknowledged, self._publisher.unknown), list[Findings]()
+        for url in (str(self._place / name) for name in self._lakes):
+            found.append(judge(*known, (body.decode() for body in lake.scan(url).collect()["body"])))
+            found.append(
+                judge(*known, (body.decode() for body in lake.arrow(url, columns=["body"])["body"].to_pylist()))
+            )
+        if found.count(found[0]) < len(found):
+            raise CrashError(f"by Polars and by pyarrow there are {found}")
+        return found[0]
 
 
 def _until(is_so: Callable[[], bool], what: str) -> None:

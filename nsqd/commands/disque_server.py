@@ -39,7 +39,7 @@ from nsqd.tasks.queue_expiry import delete_idle_queues
 from shared.connection_limiter import ConnectionLimits
 from shared.files import replace_file
 from shared.log import configure, log
-from shared.process.daemon import TooFewFilesError, exit_on_early_signals, listening, raise_file_limit
+from shared.process.daemon import TooFewFilesError, listening, raise_file_limit
 from shared.process.listen import Listener, ListenError
 from shared.values import SECOND, Duration
 from shared.version import PENSTOCK_VERSION
@@ -85,7 +85,6 @@ def main() -> int:
     if words[:1] == ["--test-memory"]:
         print(NO_MEMORY_TEST, file=sys.stderr)
         return FAILED
-    exit_on_early_signals()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     configure(f"{PROGRAM}: ", "info")
     try:

@@ -23,9 +23,10 @@ from nsqd.storage.directory import DataDirectory, DirectoryError, Metadata
 from nsqd.storage.disque_import import ASIDE as ASIDE_AOF
 from nsqd.storage.disque_import import DisqueImport
 from nsqd.storage.nsq_import import ASIDE
+from shared.counted import counted
 from shared.log import log
 from shared.startup import start_log
-from shared.terminal.commands import Parser
+from shared.terminal.commands import Parser, examples_of
 
 PROGRAM = "penstock import"
 DONE, FAILED, PARTLY = 0, 1, 3
@@ -33,7 +34,7 @@ DONE, FAILED, PARTLY = 0, 1, 3
 
 def main() -> int:
     """Take over the directory. Return the exit code."""
-    arguments = _parser().parse_args(sys.argv[1:])
+    arguments = parser().parse_args(sys.argv[1:])
     options = replace(
         NsqdOptions(),
         data_path=str(arguments.directory),
@@ -100,21 +101,21 @@ def _text(found: ForeignData, directory: Path) -> str:
     if found.beanstalkd.wanted:
         jobs = len(found.beanstalkd.binlog.jobs)
         aside = directory / ASIDE_JOBS
-        return f"Imported {jobs} jobs; beanstalkd's files were moved to {aside}. Start beanstalkd -b {directory}"
+        return f"Imported {counted(jobs, 'job')}; beanstalkd's files were moved to {aside}. Start beanstalkd -b {directory}"
     taken = found.nsq.taken
     if not taken:
         return f"Nothing to import: {directory} has no files of NSQ, beanstalkd or Disque"
     messages = sum(count for _, count in taken)
     return (
-        f"Imported {messages} messages from {len(taken)} queues; NSQ's files were moved to {directory / ASIDE}."
-        f" Start nsqd -data-path {directory}"
+        f"Imported {counted(messages, 'message')} from {counted(len(taken), 'queue')};"
+        f" NSQ's files were moved to {directory / ASIDE}. Start nsqd -data-path {directory}"
     )
 
 
 def _text_of_disque(disque: DisqueImport, directory: Path) -> str:
     assert disque.aof is not None
     return (
-        f"Imported {disque.imported} jobs, with new ids; {disque.aof.expired} had expired."
+        f"Imported {counted(disque.imported, 'job')}, with new ids; {disque.aof.expired} had expired."
         f" Not imported: {disque.perhaps_delivered} jobs with retry 0, which may have been delivered."
         f" Disque's file was moved to {directory / ASIDE_AOF}. Start disque-server --dir {directory} --appendonly yes"
     )
@@ -127,20 +128,25 @@ def node_number(text: str) -> int:
     return int(text)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog=PROGRAM, description=(__doc__ or "").partition(": ")[2].partition("\n\n")[0])
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    found = Parser(
+        prog=PROGRAM,
+        description=(__doc__ or "").partition(": ")[2].partition("\n\n")[0],
+        epilog=examples_of("import data"),
+    )
+    found.add_argument(
         "directory",
         type=Path,
         metavar="DIR",
         help="-data-path of NSQ's nsqd, -b of beanstalkd, or dir of Disque; no daemon may be using it",
     )
-    parser.add_argument(
+    found.add_argument(
         "--node-id",
         type=node_number,
         default=-1,
         metavar="N",
         help="unique part of the new message ids, 0 to 1023, as nsqd's flag (default: derived from the hostname)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, and no progress")
-    return parser
+    found.add_argument("--json", action="store_true", help="print one JSON object, and no progress")
+    return found

@@ -35,8 +35,9 @@ from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.restore import Restored, restore
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import Findings, verify
+from shared.counted import counted
 from shared.files import replace_file, sync_directory
-from shared.terminal.commands import Parser
+from shared.terminal.commands import Parser, examples_of
 
 PROGRAM = "penstock restore"
 DONE, FAILED, PARTLY = 0, 1, 3
@@ -48,7 +49,7 @@ class RestoreError(Exception):
 
 def main() -> int:
     """Restore the backup. Return the exit code."""
-    arguments = _parser().parse_args(sys.argv[1:])
+    arguments = parser().parse_args(sys.argv[1:])
     target: Path = arguments.directory
     partial = target.with_name(f"{target.name}.partial")
     try:
@@ -167,28 +168,28 @@ def _text(target: Path, result: dict[str, Any]) -> str:
     if result["torn_bytes"]:
         lines.append(f"TORN: left out {result['torn_bytes']} bytes at the end, which may have been acknowledged")
     lines.append(
-        f"restored {result['segments']} segments, {result['bytes']} bytes, as log {result['log']} with the parent"
+        f"restored {counted(result['segments'], 'segment')}, {result['bytes']} bytes, as log {result['log']} with the parent"
         f" {result['parent']}; the next message id is {result['first_id']}"
     )
     lines.append(f"Start it, and never again what it replaces: nsqd -node-id {result['node']} -data-path {target}")
     return "\n".join(lines)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    found = Parser(
         prog=PROGRAM,
         description=(__doc__ or "").partition(": ")[2],
+        epilog=examples_of("restore copy data\nrestore copy data --node 4"),
     )
-    parser.add_argument("backup", type=Path, metavar="BACKUP", help="the backup; no nsqd may be using it")
-    parser.add_argument("directory", type=Path, metavar="DIR", help="directory to create")
-    parser.add_argument(
+    found.add_argument("backup", type=Path, metavar="BACKUP", help="the backup; no nsqd may be using it")
+    found.add_argument("directory", type=Path, metavar="DIR", help="directory to create")
+    found.add_argument(
         "--node",
         type=node_number,
         metavar="N",
         help="number of the node that will have the directory, 0 to 1023 (-node-id; default: that of the backup)",
     )
-    parser.add_argument(
-        "--force", action="store_true", help="restore a corrupt backup: what cannot be read is left out"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object about what was restored")
-    return parser
+    found.add_argument("--force", action="store_true", help="restore a corrupt backup: what cannot be read is left out")
+    found.add_argument("--json", action="store_true", help="print one JSON object about what was restored")
+    return found

@@ -19,7 +19,8 @@ from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import Findings, TopicFindings, verify
-from shared.terminal.commands import Parser
+from shared.counted import counted
+from shared.terminal.commands import Parser, examples_of
 
 PROGRAM = "penstock verify"
 WHOLE, DAMAGED, NO_LOOK, TORN = 0, 1, 2, 3
@@ -27,7 +28,7 @@ WHOLE, DAMAGED, NO_LOOK, TORN = 0, 1, 2, 3
 
 def main() -> int:
     """Verify the directory, and print the findings. Return the exit code."""
-    arguments = _parser().parse_args(sys.argv[1:])
+    arguments = parser().parse_args(sys.argv[1:])
     path = Path(arguments.directory)
     try:
         directory = DataDirectory(str(path))
@@ -118,7 +119,9 @@ def _tube(topic: TopicFindings) -> dict[str, Any]:
 
 def _text(findings: Findings) -> str:
     summary = _as_json(findings)
-    lines = [f"log {summary['log'] or '(none yet)'}: {summary['segments']} segments, {summary['bytes']} bytes"]
+    lines = [
+        f"log {summary['log'] or '(none yet)'}: {counted(summary['segments'], 'segment')}, {summary['bytes']} bytes"
+    ]
     for topic in summary["topics"]:
         lines.append(
             f"topic {topic['topic']}: {topic['published']} published, {topic['live']} live,"
@@ -151,15 +154,17 @@ def _verdict(findings: Findings) -> str:
     return "whole"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    found = Parser(
         prog=PROGRAM,
         description=(__doc__ or "").partition(": ")[2],
+        epilog=examples_of("verify data\nverify copy --json"),
     )
-    parser.add_argument(
+    found.add_argument(
         "directory",
         metavar="DIR",
         help="-data-path of nsqd, or a directory in its replicas, promoted or diverged; no nsqd may be using it",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    return parser
+    found.add_argument("--json", action="store_true", help="print one JSON object")
+    return found

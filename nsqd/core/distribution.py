@@ -25,7 +25,7 @@ class Distribution:
     """All readers of one topic, of every kind. Implements ScanQueue for the topic's delay queue."""
 
     __slots__ = (
-        "_config", "_context", "_has_ttl", "_journal", "_offsets", "_producers", "_topic", "all", "channels",
+        "_config", "_context", "_has_ttl", "_journal", "_offsets", "_producers", "_topic", "channels", "readers",
         "scan_entry",
     )  # fmt: skip
 
@@ -46,7 +46,7 @@ class Distribution:
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay queue's entry in the agenda
         self._config = TopicConfig()
         self._has_ttl = False  # True: messages with a ttl of their own were published since the start
-        self.all: dict[int, Reader] = {}  # by number
+        self.readers: dict[int, Reader] = {}  # by number
         self.channels: dict[str, Channel] = {}  # the readers that are channels, by name
 
     def new_channel(self, name: str, start: int) -> Channel:
@@ -96,7 +96,7 @@ class Distribution:
     def configure(self, config: TopicConfig) -> None:
         """Have the readers use the topic's configuration from now on."""
         self._config = config
-        for reader in self.all.values():
+        for reader in self.readers.values():
             reader.configure(self._settings_of(reader.name))
 
     def expect_ttl(self) -> None:
@@ -106,12 +106,12 @@ class Distribution:
             channel.expect_ttl()
 
     def _add(self, reader: Reader) -> None:
-        self.all[reader.number] = reader
+        self.readers[reader.number] = reader
         self._context.scan.add(reader)
 
     def drop(self, reader: Reader) -> None:
         """Drop a reader with all its messages."""
-        del self.all[reader.number]
+        del self.readers[reader.number]
         reader.delete()
         self._context.scan.discard(reader)
         self._context.agenda.remove_reader(reader)
@@ -125,7 +125,7 @@ class Distribution:
         """Drop all readers and the delay queue: the topic is deleted."""
         for name in list(self.channels):
             self.drop_channel(name)
-        for reader in list(self.all.values()):
+        for reader in list(self.readers.values()):
             self.drop(reader)
         self._context.agenda.cancel_scan(self)
         self._context.agenda.reclaimer.add(self._offsets.delay_queue.give_up().reclaim())
@@ -145,7 +145,7 @@ class Distribution:
         offsets.ordinary += ordinary
         offsets.put_count += end - first
         batch = DistributedBatch(first, end, ordinary, delayed, put_batch)
-        for reader in self.all.values():
+        for reader in self.readers.values():
             if only is not None and reader is not only:
                 reader.skip(first, end, ordinary)
             else:
@@ -155,7 +155,7 @@ class Distribution:
 
     def expect(self, first: int, count: int, options: JobOptions) -> None:
         """Announce `count` messages from `first` on to the readers that make jobs of them, which will have these options."""
-        for reader in self.all.values():
+        for reader in self.readers.values():
             if reader.takes_job_options:
                 reader.expect(first, count, options)
 
@@ -180,7 +180,7 @@ class Distribution:
         """Release up to about `limit` messages whose delay is over. Returns how many the queue moved."""
         moved, released = self._offsets.delay_queue.release(now, limit, self._offsets.distributed)
         for message in released:
-            for reader in self.all.values():
+            for reader in self.readers.values():
                 if reader.start <= message.ordinal:
                     reader.release(message)
         return moved
@@ -189,14 +189,14 @@ class Distribution:
         """Move those of `ordinals` that wait in the delay queue into each reader, where they wait separately."""
         now = self._context.agenda.now
         for due, message in self._offsets.delay_queue.pop_distributed(ordinals, self._offsets.distributed, now):
-            for reader in self.all.values():
+            for reader in self.readers.values():
                 if reader.start <= message.ordinal:
                     reader.own(due, Message(message.ordinal, 0), now)
 
     def move(self, agenda: Agenda) -> None:
         """Have the delay queue and all readers take part in the turns of the context's new agenda."""
         self.schedule_delays()
-        for reader in self.all.values():
+        for reader in self.readers.values():
             reader.move(agenda)
 
     # channels that begin in the past
@@ -229,4 +229,4 @@ class Distribution:
         return found
 
     def __repr__(self) -> str:
-        return f"<Distribution to {list(self.all.values())}>"
+        return f"<Distribution to {list(self.readers.values())}>"

@@ -33,7 +33,11 @@ class Limits:
 
 
 class TooMany(Exception):
-    """A limit of the node, such as the number of topics or channels, is reached."""
+    """A limit of the node, such as the number of topics or channels, is reached.
+
+    If it refuses a publish, the text begins with a code and a colon, such as TOPIC_FULL: NSQ's clients get the text, and HTTP's
+    get 503 and the code. Those of beanstalkd and Disque get OUT_OF_MEMORY and OOM, unless their protocol has an error for it.
+    """
 
 
 class NotTaken(TooMany):

@@ -136,7 +136,7 @@ class Queues:
     def pauses(self, name: str) -> tuple[bool, bool]:
         """Return whether the queue is paused for jobs that come, and for those that go, here or in a promoted log."""
         everywhere = self.tubes.everywhere(name)
-        return any(tube.is_shut for tube in everywhere[:1]), any(tube.pause_until > 0 for tube in everywhere)
+        return any(tube.refuses_jobs for tube in everywhere[:1]), any(tube.pause_until > 0 for tube in everywhere)
 
     # those who wait
 
@@ -189,7 +189,7 @@ class Queues:
             if found is None:
                 return None
             tube, job = found
-            body = tube.body(job)
+            body = tube.body(job, worker.takes_headers)
             if body is not None:
                 tube.reserve(job, worker, now)
                 self.note_fetched(name, now)

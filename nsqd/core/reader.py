@@ -1,7 +1,7 @@
 """The Reader protocol. A reader takes messages out of a topic's sequence: a channel of NSQ, or a tube of beanstalkd.
 
 A topic knows its readers by this protocol alone. A third kind of reader adds its class, its durable state and a number in
-Kind. Topic and log do not change for it; the broker only gains its maker.
+ReaderKind. Topic and log do not change for it; the broker only gains its maker.
 
 See docs/contributing/design/channel.md#readers.
 """

@@ -117,8 +117,6 @@ def pack_publish(
     owners: Collection[int] | None = None,
 ) -> bytes:
     """Pack a PUBLISH record's content up to the frames. `owners`: the only channels that reference the messages; None: all."""
-    if not attributes and owners is None:
-        return PUBLISH.pack(topic, first, count, due, largest, distributed)
     flags = distributed | (ATTRIBUTED if attributes else 0) | (OWNED if owners is not None else 0)
     parts = [PUBLISH.pack(topic, first, count, due, largest, flags)]
     if owners is not None:

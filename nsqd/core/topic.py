@@ -18,7 +18,7 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.distribution import Distribution, R
 from nsqd.core.limits import HeaderRefused, TooFewCopies, TopicFull
 from nsqd.core.measurement.outcomes import Producers
-from nsqd.core.message.attributes import NONE, PACKED_TTL, Attributes, is_word
+from nsqd.core.message.attributes import ASKING, NONE, PACKED_TTL, Attributes, is_word
 from nsqd.core.message.deliver_at import delay_of
 from nsqd.core.node_context import NodeContext
 from nsqd.core.reader import Parts, ReaderKind
@@ -31,13 +31,12 @@ from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred_pages import Page
 from nsqd.core.timing.pause import Pause
-from penstock.protocol.headers import AFTER, BATCH, DELIVER_AT, UNIQUE
+from penstock.protocol.headers import UNIQUE
 from penstock.protocol.names import is_ephemeral, is_valid_name
 from shared.topic_config import Overflow, TopicConfig
 from shared.values import SECOND
 
 UNBOUNDED = 1 << 62  # messages
-ASKING = frozenset((BATCH, AFTER, DELIVER_AT, UNIQUE))  # headers that ask something of the node
 
 
 class Maker(Protocol):
@@ -77,7 +76,7 @@ class Topic:
         self.intake = Intake(self, context.agenda, context.ids, dedup, producers, self.journal.promise)
         self.publish = self.intake.publish  # the hot path saves a call this way
         self.distribution = Distribution(name, context, self.offsets, self.journal, producers)
-        self.readers = self.distribution.all  # all readers, by number
+        self.readers = self.distribution.readers  # all readers, by number
         self.channels = self.distribution.channels  # the readers that are channels, by name
         self.cursors: dict[str, Cursor] = {}  # of clients that read the topic back, by name
         self.journal.hold(self.cursors)
@@ -110,7 +109,7 @@ class Topic:
         self.append_past([(wall, body) for body in bodies], only, attributes)
         return 0
 
-    def publish_with(self, bodies: list[bytes], attributes: Attributes, due: int = 0) -> int:
+    def publish_with(self, bodies: list[bytes], attributes: Attributes = NONE, due: int = 0) -> int:
         """Take messages as `Intake.publish_with` does, or one message whose key is unique while it is pending.
 
         The headers may name batches, the time of the delivery, or such a key. Raises HeaderRefused.
@@ -223,7 +222,8 @@ class Topic:
         buries = self.overflow is Overflow.BURY
         if (as_jobs if buries else self.overflow is Overflow.REFUSE) and (why := self._full()):
             full = TopicFull(f"TOPIC_FULL: the topic has {why}")
-            full.buries = buries and self._is_open  # a job that the topic holds back is in no tube, which could bury it
+            # a job that the topic holds back is in no tube, which could bury it
+            full.buries = buries and self._distributes
             self.context.registry.refused["topic_full"] += not full.buries
             raise full
 
@@ -276,12 +276,12 @@ class Topic:
 
     def _room(self) -> int:
         """Return the number of messages that the topic can take: an ephemeral one holds mem-queue-size for no reader."""
-        if not self.ephemeral or self._is_open:
+        if not self.ephemeral or self._distributes:
             return UNBOUNDED
         return max(0, self.context.limits.mem_queue_size - self.depth)
 
     @property
-    def _is_open(self) -> bool:
+    def _distributes(self) -> bool:
         """Return True if the distributed offset follows the end of the sequence."""
         return bool(self.readers) and not (self.paused or self.starting)
 
@@ -292,7 +292,7 @@ class Topic:
         """
         offsets, frames, due = self.offsets, sealed.frames, sealed.due
         first, offsets.end = offsets.end, offsets.end + len(frames)
-        references = len(self.readers) if self._is_open else 0
+        references = len(self.readers) if self._distributes else 0
         if sealed.attributes and PACKED_TTL in sealed.attributes:
             self.distribution.expect_ttl()
         if due:
@@ -311,7 +311,7 @@ class Topic:
         """Put delayed messages into the queue, unless they are jobs and every reader lets jobs wait in the reader itself."""
         if put_batch is None:
             self.distribution.expect(first, count, JobOptions(due=due))
-        elif self._is_open and all(reader.takes_job_options for reader in self.readers.values()):
+        elif self._distributes and all(reader.takes_job_options for reader in self.readers.values()):
             return
         self.distribution.delay(first, count, due)
 
@@ -371,7 +371,7 @@ class Topic:
     def distribute(self) -> None:
         """Move the distributed offset to the end of the sequence, unless something holds it."""
         first, end = self.offsets.distributed, self.offsets.end
-        if first < end and self._is_open:
+        if first < end and self._distributes:
             self.journal.distribute(first, end, len(self.readers))
             self.distribution.extend(None, None)
 
@@ -475,7 +475,7 @@ class Topic:
         """Raise AssertionError if an invariant of the topic does not hold."""
         offsets = self.offsets
         offsets.check()
-        assert offsets.distributed == offsets.end or not self._is_open
+        assert offsets.distributed == offsets.end or not self._distributes
         assert all(self.readers[channel.number] is channel for channel in self.channels.values())
         queued = [message.ordinal for _, message in offsets.delay_queue.waiting.items()]
         for number, reader in self.readers.items():

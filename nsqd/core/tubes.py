@@ -20,6 +20,7 @@ from nsqd.core.work_queue.tube import WORK, Tube
 from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.waiters import Waiters, turn_of
 from nsqd.core.work_queue.worker import BORROWED, DEFAULT, FEW, Worker
+from penstock.protocol.headers import Headers
 from shared.topic_config import TopicConfig
 
 MOST_WATCHED = 1000  # tubes that a worker may watch: each reserve looks at all of them, which takes 2 ms
@@ -362,18 +363,18 @@ class Tubes:
         """Put jobs into the tube that the worker uses. Returns the first client id; the others follow it. Raises TooMany."""
         return self.index.client_id(self.put_into(worker.using, bodies, options))
 
-    def put_into(self, name: str, bodies: list[bytes], options: JobOptions) -> int:
+    def put_into(self, name: str, bodies: list[bytes], options: JobOptions, headers: Headers = ()) -> int:
         """Put jobs into the tube of that name. Returns the first message id; the others follow it. Raises TooMany."""
-        job_id = self._topic(name).intake.put(bodies, options)
+        job_id = self._topic(name).intake.put(bodies, options, Attributes(headers) if headers else None)
         self.total += len(bodies)
         if self.waiters.count:
             self.match()
         return job_id
 
-    def put_buried(self, worker: Worker, body: bytes, options: JobOptions) -> int:
+    def put_buried(self, worker: Worker, body: bytes, options: JobOptions, identity: Attributes | None = None) -> int:
         """Put a job into the tube that the worker uses, which is full and buries it. Returns the client id."""
         topic = self.topics[worker.using]
-        client_id = self.index.client_id(topic.intake.put([body], options))
+        client_id = self.index.client_id(topic.intake.put([body], options, identity))
         self.total += 1
         found = self.find(client_id)
         assert found is not None
@@ -390,7 +391,7 @@ class Tubes:
     def put_unique(self, worker: Worker, body: bytes, options: JobOptions, identity: Attributes) -> int:
         """Put a job into the tube that the worker uses, unless the topic remembers one with the key of this identity.
 
-        It may name a batch, too. Returns the job's client id, or 0 if none was put. Raises TooMany.
+        It may have headers, too, one of which names a batch. Returns the job's client id, or 0 if none was put. Raises TooMany.
         """
         topic = self._topic(worker.using)
         topic.admit_to_batch([body], identity, False)
@@ -409,10 +410,10 @@ class Tubes:
         """Return the client id of the job of the tube of that name that is pending with this key: see Topic.pending_id."""
         return self.index.client_id(self.topics[name].pending_id(key))
 
-    def put_to(self, name: str, body: bytes, options: JobOptions) -> int:
+    def put_to(self, name: str, body: bytes, options: JobOptions, headers: Headers = ()) -> int:
         """Put a job into a tube so that it exists at once. Returns the job's number. Raises TooMany."""
         topic = self._topic(name)
-        job_id = topic.intake.put([body], options)
+        job_id = topic.intake.put([body], options, Attributes(headers) if headers else None)
         topic.seal_puts()  # what follows, also in the log, may rely on the job
         return self.index.client_id(job_id)
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from nsqd.core.broker import DRAINING, Broker
 from nsqd.core.channel.channel import Channel
-from nsqd.core.limits import NotTaken, TooFewCopies, TooMany, TopicFull
+from nsqd.core.limits import NotTaken, TooMany, TopicFull
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.tube import Tube
@@ -40,10 +40,10 @@ def page_after(keys: Iterable[K], after: K, limit: int) -> tuple[list[K], K | No
 
 
 def topic_to_publish_to(node: Node, request: Request, name: str) -> Topic:
-    """Return the topic, as `made_topic` does. Raises HttpError 503 while the node takes nothing, 429 if the topic is full."""
+    """Return the topic, as `made_topic` does. Raises HttpError as `not_taken` returns if nothing can be published to it."""
     try:
         return node.broker.admit(name, partial(made_topic, node, request))
-    except (NotTaken, TooFewCopies, TopicFull) as refused:
+    except TooMany as refused:
         raise not_taken(refused) from None
 
 
@@ -55,14 +55,15 @@ def check_open(broker: Broker) -> None:
         raise not_taken(refused) from None
 
 
-def not_taken(refused: NotTaken | TooFewCopies | TopicFull) -> HttpError:
-    """Return the answer to a publish that is refused: 429 TOPIC_FULL, 503 DRAINING, NOREPL, or DISK_FULL and TCP's reason."""
+def not_taken(refused: TooMany) -> HttpError:
+    """Return the answer to a publish that is refused: 429 if the topic is full, or else 503, and the code in front of the text.
+
+    If the node cannot write to its disk, it is DISK_FULL and TCP's reason.
+    """
     text = str(refused)
-    if isinstance(refused, TopicFull):
-        return HttpError(429, "TOPIC_FULL")
-    if isinstance(refused, TooFewCopies):
-        return HttpError(503, text.partition(":")[0])
-    return HttpError(503, DRAINING if text == DRAINING else f"DISK_FULL {text}")
+    if isinstance(refused, NotTaken) and text != DRAINING:
+        return HttpError(503, f"DISK_FULL {text}")
+    return HttpError(429 if isinstance(refused, TopicFull) else 503, text.partition(":")[0])
 
 
 def require(request: Request, verb: Verb, topic: str) -> None:

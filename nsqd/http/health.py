@@ -10,6 +10,8 @@ from starlette.responses import Response
 
 from nsqd.http.node import Node
 from shared.http.api import json_response, live, plain
+from shared.http.extensions import wants_extensions
+from shared.version import PENSTOCK_VERSION
 
 
 class HealthRoutes:
@@ -26,7 +28,11 @@ class HealthRoutes:
     async def info(self, request: Request) -> Response:
         """Answer the node's addresses and version, and the limits of what clients may ask for."""
         options = self._node.options
-        topology = {"topology_zone": options.topology_zone, "topology_region": options.topology_region}
+        additions = {
+            "https_port": self._node.info.https_port,
+            "topology_zone": options.topology_zone,
+            "topology_region": options.topology_region,
+        }
         return json_response(
             {
                 "version": self._node.info.version,
@@ -40,7 +46,8 @@ class HealthRoutes:
                 "max_output_buffer_timeout": options.max_output_buffer_timeout,
                 "max_deflate_level": options.max_deflate_level,
                 # the release of 1.3.0 does not know these keys
-                **{key: value for key, value in topology.items() if value},
+                **{key: value for key, value in additions.items() if value},
+                **({"penstock_version": PENSTOCK_VERSION} if wants_extensions(request) else {}),
             }
         )
 

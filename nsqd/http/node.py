@@ -38,6 +38,7 @@ class Info:
     http_port: int  # -1: a unix socket, 0: no HTTP
     tcp_port: int
     start_time: int  # s since the epoch
+    https_port: int = 0  # 0: no HTTPS
 
 
 @dataclass(frozen=True, slots=True)

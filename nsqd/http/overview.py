@@ -11,8 +11,9 @@
 * `idle`: channels with messages ready and no client. Of these and of what is paused, the first 100 by name are listed.
 * `oldest`: the smallest time in /topic/ages of a topic, and in the totals that of any topic.
 * `names`, all topics by name, and `columns`, parallel to them, are present only if `columns` is given, which may be empty; 400
-  INVALID_ARG_COLUMNS for an unknown column. A topic's statistics are those of itself and of all its channels, except for
-  `jobs`; /tubes has more about tubes, also those whose names no topic can have.
+  INVALID_ARG_COLUMNS for one that is none of depth, in_flight, deferred, buried, messages, channels, clients, requeued,
+  timed_out, held (depth, in flight and deferred together), oldest and jobs. A topic's statistics are those of itself and of
+  all its channels, except for `jobs`; /tubes has more about tubes, also those whose names no topic can have.
 * `drain` is a column of its own: the seconds until the slowest part of the topic is empty, at the rate of the last minutes; 0:
   nothing waits, -1: not known, -2: it gets no shorter, -3: it grows.
 

@@ -357,13 +357,7 @@ class Publishing:
         delay = int(match[1] or "0") if match else -1
         if not 0 <= delay <= longest:
             raise HttpError(400, "INVALID_DEFER")
-        if attributes:
-            return topic.publish_with([body], attributes, broker.now + delay * MILLISECOND if delay else 0)
-        if delay:
-            topic.intake.publish_deferred(body, broker.now + delay * MILLISECOND)
-        else:
-            topic.publish([body], len(body))
-        return 0
+        return topic.publish_with([body], attributes, broker.now + delay * MILLISECOND if delay else 0)
 
     def _lines(self, body: bytes) -> list[bytes]:
         """Return the lines that are not empty. They are split in pieces, because one call lets no other thread run."""

@@ -118,5 +118,5 @@ def tube_figures(tubes: Tubes, name: str, now: int) -> dict[str, Any]:
 
 def _ways(everywhere: Sequence[Tube]) -> str:
     """Return the pause of a queue (in, out, all or none), whose jobs are in all these tubes; only the first takes jobs."""
-    out, into = any(tube.is_held for tube in everywhere), any(tube.is_shut for tube in everywhere[:1])
+    out, into = any(tube.is_held for tube in everywhere), any(tube.refuses_jobs for tube in everywhere[:1])
     return Pause(out=out, into=into).ways if out or into else "none"

@@ -12,7 +12,7 @@ from nsqd.start.listeners import Listeners, announced
 from shared.auth.own_token import own_token
 from shared.process.daemon import broadcast_address
 from shared.process.listen import WILDCARDS, Listener, display, parse_address
-from shared.version import NSQ_VERSION
+from shared.version import NSQ_VERSION, PENSTOCK_VERSION
 
 if TYPE_CHECKING:
     from nsqd.cluster.wire.visit import Visits
@@ -32,6 +32,7 @@ def node_info(options: NsqdOptions, listeners: Listeners) -> Info:
         http_port=options.broadcast_http_port or (listeners.http.port if listeners.http else 0),
         tcp_port=options.broadcast_tcp_port or announced(listeners).port,
         start_time=int(time.time()),
+        https_port=(options.broadcast_https_port or listeners.https.port) if listeners.https else 0,
     )
 
 
@@ -72,11 +73,12 @@ def lookup_identity(options: NsqdOptions, listeners: Listeners, info: Info, log_
         "http_port": info.http_port,
         "hostname": info.hostname,
         "broadcast_address": info.broadcast_address,
-        "node_id": options.node_number(),  # an addition, like the next two: the original ignores them
+        "node_id": options.node_number(),  # an addition, like the next three: the original ignores them
         "capabilities": CAPABILITIES,
+        "penstock_version": PENSTOCK_VERSION,
     }
-    if listeners.https is not None:
-        identity["https_port"] = options.broadcast_https_port or listeners.https.port
+    if info.https_port:
+        identity["https_port"] = info.https_port
     if options.topology_region or options.topology_zone:  # the release of 1.3.0 does not know these keys
         identity |= {"topology_region": options.topology_region, "topology_zone": options.topology_zone}
     if token := own_token():

@@ -89,7 +89,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
         listening_if_given(options.beanstalk_tls_address, knows_all) as beanstalk_tls,
         listening_if_given(options.disque_address, knows_all) as disque,
         listening_if_given(options.disque_tls_address, knows_all) as disque_tls,
-        listening_if_given(options.cluster_address) as cluster,
+        listening_if_given(options.cluster_address, True) as cluster,  # for nodes with the secret alone
     ):
         clients = (tcp_shared, http, https, beanstalk, beanstalk_tls, disque, disque_tls)
         yield Listeners(

@@ -16,6 +16,7 @@ from penstock.django.tasks import BaseTaskBackend, Task, TaskResult, TaskResultS
 from penstock.jobs import Jobs, JobsSettings, Retries
 from penstock.jobs.commands import DEFAULT_ADDRESS, DEFAULT_PRIORITY, DEFAULT_TTR_S
 from penstock.jobs.shared import SharedJobs
+from penstock.telemetry import telemetry
 
 PREFIX = "django."
 ID_LENGTH = 32
@@ -78,8 +79,8 @@ class PenstockBackend(BaseTaskBackend):
         return self._options.address
 
     def new_worker_jobs(self) -> Jobs:
-        """Return a client for a worker. It has no spans: they would begin before the task does."""
-        return Jobs(self.address, replace(self._settings, telemetry=False))
+        """Return a client for a worker. It begins no spans: tasks at work do."""
+        return Jobs(self.address, replace(self._settings, telemetry=False, headers=telemetry() is not None))
 
     def tube_of(self, queue_name: str) -> str:
         """Return the tube of a queue."""

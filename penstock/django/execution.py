@@ -14,8 +14,10 @@ from penstock.django.tasks import TaskContext, TaskError, TaskResult, TaskResult
 logger = logging.getLogger("penstock.django")
 
 
-def execute(result: TaskResult[Any], sender: type, worker_ids: list[str], may_retry: bool) -> None:
+def execute(result: TaskResult[Any], sender: type, worker_ids: list[str], may_retry: bool) -> BaseException | None:
     """Call the task, and note in `result` whether it was successful, has failed, or is ready for its next attempt.
+
+    Returns what the task raised; None: nothing.
 
     `worker_ids` are those of all attempts, the present one last. `may_retry`: a failure is not the end.
     """
@@ -37,9 +39,11 @@ def execute(result: TaskResult[Any], sender: type, worker_ids: list[str], may_re
             )
         else:
             _finish(result, sender, TaskResultStatus.FAILED)  # here, so that receivers can log the exception
+        return error
     else:
         note(result, _return_value=value)
         _finish(result, sender, TaskResultStatus.SUCCESSFUL)
+        return None
     finally:
         close_old_connections()
 

@@ -14,6 +14,7 @@ from penstock.django.tasks import TaskResultStatus
 from penstock.jobs import BadServer, ConnectionLost, JobsError
 from penstock.jobs.holder import HeldJob, JobHolder
 from penstock.jobs.retries import whole_stat
+from penstock.telemetry import JOBS, activated, telemetry
 
 logger = logging.getLogger("penstock.django")
 Holder = JobHolder[StoredTask]
@@ -71,7 +72,12 @@ class Worker:
         attempts = self._attempts(held.job.id)
         delay_s = self._backend.retries.delay_s(attempts)
         result, ids = held.content.result, [""] * (attempts - 1) + [self._id]  # the node does not know earlier workers
-        execute(result, type(self._backend), ids, delay_s is not None)
+        tracing, tube = telemetry(), self._backend.tube_of(result.task.queue_name)
+        operation = tracing.process(JOBS, tube, str(held.job.id), held.job.headers) if tracing is not None else None
+        with activated(operation):
+            error = execute(result, type(self._backend), ids, delay_s is not None)
+        if operation is not None:
+            operation.end(error)
         if result.status == TaskResultStatus.SUCCESSFUL:
             holder.acknowledge(held.job.id)
         elif delay_s is None:

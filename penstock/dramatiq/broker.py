@@ -9,10 +9,12 @@ from dramatiq.common import current_millis
 from dramatiq.errors import ConnectionFailed
 
 from penstock.dramatiq.consumer import TTR_OPTION, PenstockConsumer
+from penstock.dramatiq.tracing import Tracing
 from penstock.jobs import ConnectionLost, Jobs, JobsSettings
 from penstock.jobs.calls import MAX_U32
 from penstock.jobs.commands import DEFAULT_ADDRESS, DEFAULT_PRIORITY, DEFAULT_TTR_S
 from penstock.jobs.shared import SharedJobs
+from penstock.telemetry import telemetry
 
 PREFIX = "dramatiq."
 UNFINISHED = ("current-jobs-ready", "current-jobs-reserved", "current-jobs-delayed")
@@ -50,10 +52,12 @@ class PenstockBroker(Broker):
         self._address, self._settings = address, settings or JobsSettings()
         self._prefix, self._ttr_s = prefix, ttr_s
         self._jobs = SharedJobs(Jobs(address, self._settings))
+        if telemetry() is not None:
+            self.add_middleware(Tracing())
 
     def new_worker_jobs(self) -> Jobs:
-        """Return a client for a consumer. It has no spans: they would begin when a message is prefetched."""
-        return Jobs(self._address, replace(self._settings, telemetry=False))
+        """Return a client for a consumer. It begins no spans, because a message may be prefetched."""
+        return Jobs(self._address, replace(self._settings, telemetry=False, headers=telemetry() is not None))
 
     def tube_of(self, queue_name: str) -> str:
         """Return the tube of a queue."""

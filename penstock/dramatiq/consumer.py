@@ -5,6 +5,7 @@ that reserved the jobs, and touches the jobs.
 """
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from dramatiq.errors import ConnectionClosed
 from penstock.jobs import Jobs
 from penstock.jobs.commands import DEFAULT_TTR_S
 from penstock.jobs.holder import HeldJob, JobHolder
+from penstock.telemetry import Operation
 
 TTR_OPTION = "penstock_ttr_s"  # the option of a stored message with the time to run of its job, in s
 
@@ -37,11 +39,14 @@ class StoredMessage:
 
 
 class HeldMessage(MessageProxy):
-    """A message that a worker has, and the id of its job."""
+    """A message that a worker has, and its job."""
 
-    def __init__(self, held: HeldJob[StoredMessage]) -> None:
+    def __init__(self, held: HeldJob[StoredMessage], tube: str) -> None:
         super().__init__(held.content.message)
         self.job_id = held.job.id
+        self.headers, self.tube = held.job.headers, tube
+        self.operation: Operation | None = None  # the span of the actor's call
+        self.active = ExitStack()  # as long as that is the current one
 
 
 class PenstockConsumer(Consumer):
@@ -53,7 +58,8 @@ class PenstockConsumer(Consumer):
         self._timeout_s = timeout / 1000
         self._inbox: SimpleQueue[HeldJob[StoredMessage] | Exception] = SimpleQueue()
         self._holder = JobHolder(broker.new_worker_jobs(), self._read, self._inbox.put, self._inbox.put, prefetch)
-        self._holder.consume((broker.tube_of(queue_name),))
+        self._tube = broker.tube_of(queue_name)
+        self._holder.consume((self._tube,))
 
     def __next__(self) -> MessageProxy | None:
         """Return the next message, or None. Raises ConnectionClosed."""
@@ -63,7 +69,7 @@ class PenstockConsumer(Consumer):
             return None
         if isinstance(item, Exception):
             raise ConnectionClosed(item) from item
-        return HeldMessage(item)
+        return HeldMessage(item, self._tube)
 
     def ack(self, message: MessageProxy) -> None:
         """Delete the job of a message that was processed."""

@@ -16,6 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 from penstock.jobs.errors import refusal
 from penstock.protocol import ProtocolError
 from penstock.protocol.beanstalk import MAX_BATCH, MAX_ID, Reply, Stats, check_name, parse_list, parse_stats
+from penstock.protocol.headers import Headers, pack_headers
 
 MAX_COMMAND = 224  # bytes of a command's line with its CR LF, as beanstalkd reads it
 MAX_U32 = (1 << 32) - 1  # of a priority, a count, and of a delay and a time to run in seconds
@@ -39,6 +40,7 @@ class FoundJob(NamedTuple):
 
     id: int
     body: bytes
+    headers: Headers = ()  # if the client's settings ask for them
 
 
 class Call(NamedTuple, Generic[T]):
@@ -51,6 +53,8 @@ class Call(NamedTuple, Generic[T]):
     tube: str = ""  # the tube that must be used; "": any
     epoch: int = 0  # the connection that must still be open, else the reservation is lost; 0: any
     unique: bool = False  # True: the server must have put-unique
+    headers: Headers | None = None  # of the job that the command puts; None: it puts none
+    needs_headers: bool = False  # True: the server must take them
 
 
 def noting(call: Call[T], note: Callable[[], object]) -> Call[T]:
@@ -62,6 +66,15 @@ def noting(call: Call[T], note: Callable[[], object]) -> Call[T]:
         return result
 
     return call._replace(decode=decode)
+
+
+def with_headers(call: Call[T]) -> bytes:
+    """Return the command of a put with the headers in front of the body, as a server expects that takes headers."""
+    assert call.headers is not None
+    line, _, body = call.command.partition(b"\r\n")
+    words, _, size = line.rpartition(b" ")
+    packed = pack_headers(call.headers)
+    return b"%b %d\r\n%b%b" % (words, int(size) + len(packed), packed, body)
 
 
 # replies
@@ -91,9 +104,15 @@ def _job(word: str, none: str) -> Callable[[Reply], FoundJob | None]:
     def decode(reply: Reply) -> FoundJob | None:
         if reply.word not in (word, none):
             raise refusal(reply)
-        return None if reply.word == none else FoundJob(reply.number, reply.body)
+        return None if reply.word == none else FoundJob(reply.number, reply.body, reply.headers)
 
     return decode
+
+
+def _has_headers(reply: Reply) -> bool:
+    if reply.word not in ("HEADERS", "UNKNOWN_COMMAND"):
+        raise refusal(reply)
+    return reply.word == "HEADERS"
 
 
 def _unless_duplicate(reply: Reply) -> int | None:
@@ -187,12 +206,6 @@ def _new_job(body: bytes, priority: int, delay: float, ttr: float) -> bytes:
     return b"%d %d %d %d\r\n%b\r\n" % (*numbers, data)
 
 
-def _key(text: str, what: str) -> bytes:
-    if _KEY.fullmatch(_text(text, what)) is None:
-        raise ValueError(f"not {what} of 1 to 128 printable ASCII characters: {text[:200]!r}")
-    return text.encode()
-
-
 # commands of one job or one tube
 
 
@@ -219,6 +232,7 @@ use = _of_tube("use", _done("USING"), repeatable=True)
 watch = _of_tube("watch", _number("WATCHING"), repeatable=True)  # the number of watched tubes
 
 STATS = Call(_line("stats"), _stats, repeatable=True)
+HEADERS = Call(_line("headers"), _has_headers, repeatable=True)  # extension: jobs have headers from then on
 LIST_TUBES = Call(_line("list-tubes"), _names, repeatable=True)
 
 # commands of producers
@@ -226,19 +240,13 @@ LIST_TUBES = Call(_line("list-tubes"), _names, repeatable=True)
 
 def put(tube: str, body: bytes, priority: int, delay: float, ttr: float) -> Call[int]:
     """Return a put; its result is the job's id. Times are in seconds and are rounded up."""
-    return Call(b"put " + _new_job(body, priority, delay, ttr), _number("INSERTED"), tube=tube)
+    return Call(b"put " + _new_job(body, priority, delay, ttr), _number("INSERTED"), tube=tube, headers=())
 
 
 def put_batch(tube: str, batch: str, body: bytes, priority: int, delay: float, ttr: float) -> Call[int]:
     """Return a put-batch (extension): a put of a member of a batch."""
     command = b"put-batch %b %b" % (_batch_name(batch).encode(), _new_job(body, priority, delay, ttr))
-    return Call(command, _number("INSERTED"), tube=tube, unique=True)
-
-
-def put_grouped(tube: str, group: str, body: bytes, priority: int, delay: float, ttr: float) -> Call[int]:
-    """Return a put-grouped (extension): a put of a job that is of a group in the channels of the topic."""
-    command = b"put-grouped %b %b" % (_key(group, "a group"), _new_job(body, priority, delay, ttr))
-    return Call(command, _number("INSERTED"), tube=tube, unique=True)
+    return Call(command, _number("INSERTED"), tube=tube, unique=True, headers=())
 
 
 def put_unique(
@@ -249,9 +257,11 @@ def put_unique(
     `key`: 1 to 128 printable ASCII characters without spaces. `while_pending`: a put-unless-pending, whose result is None if
     the tube has a job with that key.
     """
+    if _KEY.fullmatch(_text(key, "a key")) is None:
+        raise ValueError(f"not a key of 1 to 128 printable ASCII characters: {key[:200]!r}")
     verb = b"put-unless-pending" if while_pending else b"put-unique"
-    command = b"%b %b %b" % (verb, _key(key, "a key"), _new_job(body, priority, delay, ttr))
-    return Call(command, _unless_duplicate, repeatable=True, tube=tube, unique=True)
+    command = b"%b %b %b" % (verb, key.encode(), _new_job(body, priority, delay, ttr))
+    return Call(command, _unless_duplicate, repeatable=True, tube=tube, unique=True, headers=())
 
 
 def close_batch(name: str) -> Call[None]:

@@ -1,7 +1,7 @@
 """The commands of both clients, each declared once: a method of Jobs returns the result, of AsyncJobs an awaitable of it."""
 
 import random
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
 from time import monotonic
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
@@ -11,6 +11,7 @@ from penstock.jobs.calls import Call, FoundJob
 from penstock.jobs.session import DEFAULT_TUBE, JobsSession, Steps
 from penstock.jobs.settings import JobsSettings
 from penstock.protocol.beanstalk import Stats
+from penstock.protocol.headers import Headers, headers_of
 from penstock.sansio.address import check_address
 from penstock.telemetry import JOBS, Operation, telemetry
 
@@ -83,8 +84,9 @@ class Commands(Generic[J]):
     ) -> None:
         self.address = check_address(address)
         self._settings = settings or JobsSettings()
-        self._session = JobsSession(self._settings, monotonic, random.random, use, watch)
         self._telemetry = telemetry() if self._settings.telemetry else None
+        self._has_headers = self._settings.headers or self._telemetry is not None
+        self._session = JobsSession(self._settings, monotonic, random.random, use, watch, self._has_headers)
 
     @property
     def using(self) -> str:
@@ -124,12 +126,12 @@ class Commands(Generic[J]):
         ttr: float = DEFAULT_TTR_S,
         tube: str = "",
         batch: str = "",
-        group: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> Call[int] | Steps[int]:
         """Put a job into the tube (the used one by default) and return its id.
 
-        `batch`: the batch of which it is a member, for an nsqd of Penstock. Raises BatchDone. `group`: instead, its group in
-        the channels of NSQ's topic of that name, which may deliver a group in order.
+        For an nsqd of Penstock, `batch`: the batch of which it is a member; `headers`, if JobsSettings.headers is True: values
+        by name that workers find in `Job.headers`. Raises BatchDone, Unsupported.
 
         A lower `priority` comes first; `delay` and `ttr`, the time to run, are in seconds, rounded up to whole ones. Raises
         TooBig, Draining and OutOfMemory; AnswerLost if it is unknown whether the job was put; TypeError for a body that is
@@ -140,13 +142,9 @@ class Commands(Generic[J]):
         'delayed'
         """
         tube = tube or self.using
-        if batch and group:
-            raise ValueError("a job has a batch or a group, not both")
-        if group:
-            return self._publish(tube, calls.put_grouped(tube, group, body, priority, delay, ttr))
         if batch:
-            return self._publish(tube, calls.put_batch(tube, batch, body, priority, delay, ttr))
-        return self._publish(tube, calls.put(tube, body, priority, delay, ttr))
+            return self._publish(tube, calls.put_batch(tube, batch, body, priority, delay, ttr), headers)
+        return self._publish(tube, calls.put(tube, body, priority, delay, ttr), headers)
 
     @command
     def put_unique(
@@ -157,6 +155,7 @@ class Commands(Generic[J]):
         delay: float = 0,
         ttr: float = DEFAULT_TTR_S,
         tube: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> Call[int | None] | Steps[int | None]:
         """Put a job once, however often it is tried; return its id, or None if the tube has had a job with that key before.
 
@@ -167,7 +166,7 @@ class Commands(Generic[J]):
         True
         """
         tube = tube or self.using
-        return self._publish(tube, calls.put_unique(tube, key, body, priority, delay, ttr))
+        return self._publish(tube, calls.put_unique(tube, key, body, priority, delay, ttr), headers)
 
     @command
     def put_unless_pending(
@@ -178,6 +177,7 @@ class Commands(Generic[J]):
         delay: float = 0,
         ttr: float = DEFAULT_TTR_S,
         tube: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> Call[int | None] | Steps[int | None]:
         """Put a job unless the tube has one that was put so with that key; return its id, or None if it was not put.
 
@@ -188,7 +188,8 @@ class Commands(Generic[J]):
         True
         """
         tube = tube or self.using
-        return self._publish(tube, calls.put_unique(tube, key, body, priority, delay, ttr, while_pending=True))
+        call = calls.put_unique(tube, key, body, priority, delay, ttr, while_pending=True)
+        return self._publish(tube, call, headers)
 
     @command
     def close_batch(self, batch: str) -> Call[None]:
@@ -219,11 +220,16 @@ class Commands(Generic[J]):
         """
         return self._session.wait_for_batch(batch, timeout_s)
 
-    def _publish(self, tube: str, call: Call[T]) -> Call[T] | Steps[T]:
-        """Return the call of a put, within a span if spans are on."""
+    def _publish(self, tube: str, call: Call[T], headers: Mapping[str, str] | None) -> Call[T] | Steps[T]:
+        """Return the call of a put with headers, within a span if spans are on. Raises ValueError for bad headers."""
+        own = headers_of(headers)
+        if own and not self._has_headers:
+            raise ValueError("headers need JobsSettings(headers=True)")
+        call = call._replace(headers=own, needs_headers=bool(own))
         if self._telemetry is None:
             return call
-        return _spanned(self._session.perform(call), self._telemetry.send(JOBS, tube))
+        operation = self._telemetry.send(JOBS, tube)
+        return _spanned(self._session.perform(call._replace(headers=operation.join(own))), operation)
 
     @command
     def use(self, tube: str) -> Call[None]:
@@ -277,13 +283,13 @@ class Commands(Generic[J]):
     def _hold_all(self, steps: Steps[list[FoundJob]]) -> Steps[list[J]]:
         return [self._began(*found) for found in (yield from steps)]
 
-    def _began(self, job_id: int, body: bytes) -> J:
+    def _began(self, job_id: int, body: bytes, headers: Headers) -> J:
         """Return a job that was just reserved, and begin the span in which it is processed."""
         operation = None
         if self._telemetry is not None:
             tube = self.watching[0] if len(self.watching) == 1 else ""  # no reply names it
-            operation = self._telemetry.process(JOBS, tube, str(job_id), {})
-        return self._new_job(job_id, body, self.epoch, self, operation)
+            operation = self._telemetry.process(JOBS, tube, str(job_id), dict(headers))
+        return self._new_job(job_id, body, self.epoch, self, operation, headers)
 
     @command
     def watch(self, tube: str) -> Call[int]:

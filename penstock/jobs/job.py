@@ -8,6 +8,7 @@ from penstock.jobs.calls import Call
 from penstock.jobs.commands import DEFAULT_PRIORITY, Async, Blocking, command
 from penstock.jobs.errors import ReservationLost
 from penstock.protocol.beanstalk import Stats
+from penstock.protocol.headers import Headers
 from penstock.telemetry import Operation
 
 T = TypeVar("T")
@@ -16,11 +17,12 @@ T = TypeVar("T")
 class ReservedJob:
     """The content of Job and AsyncJob, and the methods that both have."""
 
-    __slots__ = ("_pid", "body", "epoch", "id", "is_answered", "operation")
+    __slots__ = ("_pid", "body", "epoch", "headers", "id", "is_answered", "operation")
 
-    def __init__(self, job_id: int, body: bytes, epoch: int, operation: Operation | None = None) -> None:
+    def __init__(self, job_id: int, body: bytes, epoch: int, operation: Operation | None, headers: Headers) -> None:
         self.id = job_id
         self.body = body
+        self.headers = dict(headers)  # values by name, if JobsSettings.headers is True
         self.epoch = epoch  # the number of the client's connection that holds the reservation
         self.is_answered = False  # True: it was deleted, released or buried over this object
         self.operation = operation  # the span in which the job is processed; None: there is none
@@ -113,9 +115,15 @@ class Job(ReservedJob):
     __slots__ = ("perform",)
 
     def __init__(
-        self, job_id: int, body: bytes, epoch: int, jobs: Blocking, operation: Operation | None = None
+        self,
+        job_id: int,
+        body: bytes,
+        epoch: int,
+        jobs: Blocking,
+        operation: Operation | None = None,
+        headers: Headers = (),
     ) -> None:
-        super().__init__(job_id, body, epoch, operation)
+        super().__init__(job_id, body, epoch, operation, headers)
         self.perform = jobs.perform
 
 
@@ -131,6 +139,14 @@ class AsyncJob(ReservedJob):
 
     __slots__ = ("perform",)
 
-    def __init__(self, job_id: int, body: bytes, epoch: int, jobs: Async, operation: Operation | None = None) -> None:
-        super().__init__(job_id, body, epoch, operation)
+    def __init__(
+        self,
+        job_id: int,
+        body: bytes,
+        epoch: int,
+        jobs: Async,
+        operation: Operation | None = None,
+        headers: Headers = (),
+    ) -> None:
+        super().__init__(job_id, body, epoch, operation, headers)
         self.perform = jobs.perform

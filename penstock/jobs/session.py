@@ -19,7 +19,8 @@ from penstock.jobs.calls import Call, FoundJob
 from penstock.jobs.errors import AnswerLost, BadServer, ConnectionLost, Refused, ReservationLost, Unsupported
 from penstock.jobs.settings import JobsSettings
 from penstock.protocol import ProtocolError
-from penstock.protocol.beanstalk import PROBE_UNIQUE, Reply, ReplyDecoder, check_name
+from penstock.protocol.beanstalk import PROBE_UNIQUE, Reply, ReplyDecoder, check_name, with_headers
+from penstock.protocol.headers import MOST_SIZE
 
 T = TypeVar("T")
 
@@ -73,7 +74,9 @@ class JobsSession:
         jitter: Callable[[], float],
         using: str = DEFAULT_TUBE,
         watching: Iterable[str] = (DEFAULT_TUBE,),
+        wants_headers: bool = False,
     ) -> None:
+        """`wants_headers`: jobs have headers, if the server can."""
         self.using = check_name(using)  # the tube of puts, kicks and peeks that name none
         self.watching = dict.fromkeys(map(check_name, watching))
         if not self.watching:
@@ -82,10 +85,12 @@ class JobsSession:
         self.epoch = 0  # the number of connections so far; the first has number 1
         self._used = DEFAULT_TUBE  # the tube that the server's side of the connection uses
         self._has_unique: bool | None = None  # whether the server has put-unique; None: not known
+        self._wants_headers = wants_headers
+        self._takes_headers = False  # True: the server does, over this connection
         self._settings = settings
         self._clock = clock
         self._jitter = jitter
-        self._decoder = ReplyDecoder(settings.max_body_bytes)
+        self._decoder = self._new_decoder()
         self._last_used = 0.0  # time of the last answer
         self._is_known = False  # True: over this connection an answer came, so the peer is a server of jobs
 
@@ -101,7 +106,8 @@ class JobsSession:
                 if not self._is_ready(call):
                     yield from self._prepare(call)
                 sent = True
-                return call.decode((yield from self._ask(call.command, 1, call.wait_s))[0])
+                command = calls.with_headers(call) if self._takes_headers and call.headers is not None else call.command
+                return call.decode((yield from self._ask(command, 1, call.wait_s))[0])
             except ProtocolError as error:
                 yield from self._hang_up()
                 raise BadServer(f"not a server of jobs: {error}") from error
@@ -166,6 +172,9 @@ class JobsSession:
 
     # a connection
 
+    def _new_decoder(self) -> ReplyDecoder:
+        return ReplyDecoder(self._settings.max_body_bytes + (MOST_SIZE if self._wants_headers else 0))
+
     def _is_ready(self, call: Call[T]) -> bool:
         """Return True if `_prepare` has nothing to do, as for most calls."""
         return (
@@ -173,7 +182,7 @@ class JobsSession:
             and self._clock() - self._last_used <= IDLE_S
             and call.epoch in (0, self.epoch)
             and call.tube in ("", self._used)
-            and not call.unique
+            and not (call.unique or call.needs_headers)
         )
 
     def _prepare(self, call: Call[T]) -> Steps[None]:
@@ -189,20 +198,27 @@ class JobsSession:
             self._used = call.tube
         if call.unique:
             yield from self._require_unique()
+        if call.needs_headers and not self._takes_headers:
+            raise Unsupported(Reply("UNKNOWN_COMMAND"))
 
     def _connect(self) -> Steps[None]:
         yield Dial(self._settings.connect_timeout_s)
         self.connected, self._is_known = True, False
         self.epoch += 1
-        self._used, self._has_unique = DEFAULT_TUBE, None
-        self._decoder = ReplyDecoder(self._settings.max_body_bytes)
-        restore: list[Call[None] | Call[int]] = [calls.watch(tube) for tube in self.watching if tube != DEFAULT_TUBE]
+        self._used, self._has_unique, self._takes_headers = DEFAULT_TUBE, None, False
+        self._decoder = self._new_decoder()
+        restore: list[Call[None] | Call[int] | Call[bool]] = [
+            calls.watch(tube) for tube in self.watching if tube != DEFAULT_TUBE
+        ]
         if DEFAULT_TUBE not in self.watching:
             restore.append(calls.ignore(DEFAULT_TUBE))
         if self.using != DEFAULT_TUBE:
             restore.append(calls.use(self.using))
+        if self._wants_headers:
+            restore.append(calls.HEADERS)
         if restore:
             replies = yield from self._ask(b"".join(call.command for call in restore), len(restore))
+            self._takes_headers = replies[-1].word == "HEADERS"
             try:
                 for call, reply in zip(restore, replies, strict=True):
                     call.decode(reply)
@@ -237,7 +253,7 @@ class JobsSession:
         if len(replies) > count:
             raise ProtocolError("more replies than commands")
         self._last_used, self._is_known = now, True
-        return replies
+        return [*map(with_headers, replies)] if self._takes_headers else replies
 
     def _hang_up(self) -> Steps[None]:
         self.connected = False

@@ -19,6 +19,9 @@ class JobsSettings:
     retry_s: float = 30.0  # how long a command that may be repeated is tried over new connections; 0: once
     max_body_bytes: int = MAX_BODY  # a server that sends a larger body is disconnected
     tls: ssl.SSLContext | None = None  # for -beanstalk-tls-address; None: no TLS
+    headers: bool = (
+        False  # jobs have headers, as an nsqd of Penstock keeps them; always on with spans, if the server can
+    )
     telemetry: bool = True  # spans of puts and of jobs at work, if the process has any (extra `otel`)
 
     def __post_init__(self) -> None:

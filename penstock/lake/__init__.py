@@ -5,16 +5,18 @@
     lake.arrow("s3://bucket/lake", topic="orders")        # a table of pyarrow
 
 `penstock archive` writes it. Read `location` (URLs) and `schema` (the columns), then `progress` (pure: may a batch follow?),
-`table` (the commit) with `selection`, and `task` over `files` (they run on executors).
+`table` (the commit), and `task` over `files` (they run on executors).
 
 See docs/reference/lake.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any
 
 from penstock.lake.location import MESSAGES, LakeError, lake_at
 
@@ -43,13 +45,8 @@ def scan(
     from penstock.lake.table import open_table
 
     frame = polars.scan_delta(open_table(lake_at(url), MESSAGES, at))
-    if topic:
-        frame = frame.filter(polars.col("topic") == topic)
-    if since is not None:
-        frame = frame.filter(polars.col("dt") >= _utc(since).date(), polars.col("timestamp") >= _utc(since))
-    if until is not None:
-        frame = frame.filter(polars.col("dt") <= _utc(until).date(), polars.col("timestamp") < _utc(until))
-    return frame
+    condition = _selected(polars.col, topic, since, until)
+    return frame if condition is None else frame.filter(condition)
 
 
 def arrow(
@@ -64,13 +61,23 @@ def arrow(
 
     `columns`: None for all. The other arguments are those of `scan`. Raises LakeError.
     """
-    from penstock.lake.selection import selected
+    from pyarrow.dataset import field
+
     from penstock.lake.table import dataset_of, open_table
 
     lake = lake_at(url)
     dataset = dataset_of(lake, MESSAGES, open_table(lake, MESSAGES, at))
-    condition = selected(topic, _utc(since) if since else None, _utc(until) if until else None)
-    return dataset.to_table(columns, filter=condition)
+    return dataset.to_table(columns, filter=_selected(field, topic, since, until))
+
+
+def _selected(column: Callable[[str], Any], topic: str, since: datetime | None, until: datetime | None) -> Any:
+    """Return the condition for the rows, by which files are skipped, as the library of `column` has it; None: all rows."""
+    found = [column("topic") == topic] if topic else []
+    if since is not None:
+        found += [column("dt") >= _utc(since).date(), column("timestamp") >= _utc(since)]
+    if until is not None:
+        found += [column("dt") <= _utc(until).date(), column("timestamp") < _utc(until)]
+    return reduce(and_, found) if found else None
 
 
 def _utc(moment: datetime) -> datetime:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from penstock.lake.location import Lake
 from penstock.lake.schema import MEASURED
+from penstock.spark.staging import sync_directory
 
 ROWS, BYTES = 131_072, 16 << 20  # of a row group, about
 FILE = 256 << 20  # bytes of a file, about
@@ -181,15 +182,6 @@ def create(lake: Lake, table: str, path: str) -> IO[bytes]:
     full = os.path.join(lake.table(table), path)
     os.makedirs(os.path.dirname(full), exist_ok=True)
     return open(full, "xb")
-
-
-def sync_directory(path: str) -> None:
-    """Make the entries of a directory durable. Raises OSError."""
-    number = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def _remove(lake: Lake, table: str, path: str) -> None:

@@ -35,9 +35,8 @@ class Advance:
 
     place: NodeTopic
     log: str
-    follows: (
-        int | None
-    )  # the next offset of the log in the table before the batch; None: the table does not have the log
+    # the next offset of the log in the table before the batch; None: the table does not have the log
+    follows: int | None
     first: int
     end: int
 

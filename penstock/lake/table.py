@@ -15,12 +15,14 @@ from typing import Any
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
+from pyarrow.fs import FileSelector
 
-from penstock.lake.files import DataFile, file_system, sync_directory
+from penstock.lake.files import DataFile, file_system
 from penstock.lake.location import MESSAGES, Lake, LakeError, StoreError, one_line
 from penstock.lake.progress import KNOWN, Advance, is_done, log_id, place_id
 from penstock.lake.schema import BY_DAY, BY_TOPIC, COLUMNS, MEASURED
 from penstock.spark.offsets import LogPosition, NodeTopic, TopicRange
+from penstock.spark.staging import sync_directory
 
 TRIES = 10  # to commit while others, such as a compaction, commit to the same table
 MISSING = "penstock.missing"  # metadata of a commit: lines about messages that were lost before they were archived
@@ -31,6 +33,11 @@ _SETTINGS = {
     "delta.dataSkippingStatsColumns": ",".join(MEASURED),  # a compaction measures the same columns
     "delta.checkpointInterval": "50",  # commits between two checkpoints of Delta's log; what follows one is read line by line
 }
+
+
+def exists(lake: Lake, name: str) -> bool:
+    """Return True if a lake has a table."""
+    return bool(DeltaTable.is_deltatable(lake.table(name)))
 
 
 def open_table(lake: Lake, name: str, at: int | datetime | None = None) -> DeltaTable:
@@ -69,6 +76,17 @@ def _cut_commit(lake: Lake, name: str) -> str:
     return ""
 
 
+def _check_is_new(lake: Lake) -> None:
+    """Raise LakeError if there are files of messages already, whose table is gone. Raises OSError."""
+    found = file_system(lake, MESSAGES).get_file_info(FileSelector("", allow_not_found=True, recursive=True))
+    left = next((one.path for one in found if one.path.endswith(".parquet")), "")
+    if left and not exists(lake, MESSAGES):  # which another archive may have created just now
+        what = f"{lake.table(MESSAGES)} has files of messages, such as {left}, and no table: its _delta_log was removed"
+        raise LakeError(
+            f"{what}. Restore that, or choose another --lake: retention may have passed what the files have"
+        )
+
+
 def dataset_of(lake: Lake, name: str, table: DeltaTable, pruning: list[tuple[str, str, Any]] | None = None) -> Any:
     """Return a dataset of pyarrow with the files of a table of the lake. `pruning`: a condition of partitions; None: all.
 
@@ -95,8 +113,8 @@ class MessageTable:
         Adds columns that a table of an earlier Penstock lacks. Raises LakeError if the table has columns of other types.
         """
         try:
-            exists = DeltaTable.is_deltatable(lake.table(MESSAGES))
-            if not exists:
+            if not exists(lake, MESSAGES):
+                _check_is_new(lake)
                 partition_by = list(BY_TOPIC if by_topic else BY_DAY)
                 DeltaTable.create(
                     lake.table(MESSAGES), _SCHEMA, mode="ignore", partition_by=partition_by, configuration=_SETTINGS
@@ -169,7 +187,7 @@ class MessageTable:
                     raise _too_new(self.lake, MESSAGES, one_line(error)) from None
                 if isinstance(error, CommitFailedError):
                     cause = error  # another commit came first, or this one did and its answer was lost
-                elif DeltaTable.is_deltatable(self.lake.table(MESSAGES)):
+                elif exists(self.lake, MESSAGES):
                     raise
                 else:
                     uri = self.lake.table(MESSAGES)

@@ -8,6 +8,7 @@ import re
 from typing import NamedTuple, TypeAlias
 
 from penstock.protocol.framing import ProtocolError
+from penstock.protocol.headers import Headers, split_headers
 
 MAX_REPLY_LINE = 256  # bytes of a reply's line with its CR LF; the longest is USING with a name of 200 bytes
 MAX_BATCH = 100  # jobs in a reserve-batch or a delete-batch
@@ -21,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}")
 
 _BARE = (
     b"DELETED RELEASED TOUCHED PAUSED NOT_FOUND NOT_IGNORED TIMED_OUT DEADLINE_SOON EXPECTED_CRLF JOB_TOO_BIG DRAINING"
-    b" CLOSED BATCH_DONE OUT_OF_MEMORY INTERNAL_ERROR BAD_FORMAT UNKNOWN_COMMAND"
+    b" CLOSED HEADERS BATCH_DONE OUT_OF_MEMORY INTERNAL_ERROR BAD_FORMAT UNKNOWN_COMMAND"
 ).split()
 _NUMBERS = {  # word of a reply: how many numbers may follow it
     b"INSERTED": (1,), b"BURIED": (0, 1), b"KICKED": (0, 1), b"WATCHING": (1,), b"RESERVED": (2,), b"FOUND": (2,), b"OK": (1,),
@@ -41,7 +42,22 @@ class Reply(NamedTuple):
     number: int = 0  # the id or the count
     body: bytes = b""  # of RESERVED, FOUND and OK
     text: str = ""  # the name after USING
-    jobs: tuple[tuple[int, bytes], ...] = ()  # of RESERVED_BATCH: ids and bodies
+    jobs: tuple[
+        tuple[int, bytes] | tuple[int, bytes, Headers], ...
+    ] = ()  # of RESERVED_BATCH: ids, bodies, and any headers
+    headers: Headers = ()  # of RESERVED and FOUND, see `with_headers`
+
+
+def with_headers(reply: Reply) -> Reply:
+    """Return a reply whose bodies of jobs begin with headers, with these apart. Raises ProtocolError if they do not."""
+    try:
+        if reply.word in ("RESERVED", "FOUND"):
+            headers, body = split_headers(reply.body)
+            return reply._replace(body=body, headers=headers)
+        split = [(number, *split_headers(content)) for number, content, *_ in reply.jobs]
+    except ValueError as error:
+        raise ProtocolError(f"a job without headers: {error}") from error
+    return reply._replace(jobs=tuple((number, body, headers) for number, headers, body in split))
 
 
 class ReplyDecoder:

@@ -30,6 +30,7 @@ MOST_HEADER_BYTES = 8 * 1024  # of names and values in UTF-8, together
 # 11: msgpack's heads of a pair and its texts, 5: of the array
 MOST_PACKED_BYTES = MOST_HEADER_BYTES + 11 * MOST_HEADERS + 5
 _LENGTH = Struct(">i")
+MOST_SIZE = _LENGTH.size + MOST_PACKED_BYTES  # bytes that they add to a body
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
@@ -93,6 +94,11 @@ def split_headers(content: bytes) -> tuple[Headers, bytes]:
     if not _LENGTH.size < end <= min(len(content), _LENGTH.size + MOST_PACKED_BYTES):
         raise ValueError(f"headers of {end - _LENGTH.size} bytes")
     return unpack_headers(content[_LENGTH.size : end]), content[end:]
+
+
+def body_of(content: bytes) -> bytes:
+    """Return the body in a message's content, which begins with valid headers."""
+    return content[_LENGTH.size + _LENGTH.unpack_from(content)[0] :]
 
 
 def _is_pair(pair: object) -> bool:

@@ -133,7 +133,9 @@ class Asker:
         finally:
             plain.close()
         if type(port) is not int or not 0 < port < 65536:
-            raise Unreachable(f"{address} names no HTTPS port, as daemons with -tls-required do, and {CA_FILE} is set")
+            raise Unreachable(
+                f"{address} has no HTTPS, and {CA_FILE} is set: start it with -tls-cert, -tls-key and -https-address"
+            )
         return port
 
 

@@ -11,11 +11,15 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from heapq import nlargest
 
 from penstock.spark.ask import Asker, Refused, Unreachable
-from penstock.spark.holders import Holders
+from penstock.spark.frames import batches, schema_of
+from penstock.spark.holders import Holders, Lost, find_lost
 from penstock.spark.nodes import NoAnswer, Nodes, move_cursors, range_of
 from penstock.spark.offsets import (
     OWN,
@@ -38,6 +42,7 @@ from penstock.spark.reading import lost
 
 IDLE = 1.0  # s between two rounds of requests while nothing is new
 REMEMBERED = 5.0  # s after which topics and nodes are looked up again
+MOST_ASKED = 32  # places that are asked for the time of their oldest message, before a batch
 MOST_TASKS = 64  # of a batch, unless minPartitions asks for more
 FEW = 8  # topics that are asked for one by one; for more, each node lists all of its topics in one answer
 Positions = dict[NodeTopic, LogPosition]
@@ -52,8 +57,11 @@ class Follower:
     asker: Asker
     ranges: Ranges = field(default_factory=dict)  # the last answers of the nodes
     left_out: set[str] = field(default_factory=set)  # topics that are not followed any longer
-    _looked: float = 0.0  # monotonic s when topics and nodes were last looked up
+    looked: float = 0.0  # monotonic s when topics and nodes were last looked up
     _addresses: list[str] = field(default_factory=list)  # of the nodes, as they were then
+    _unsure: set[NodeTopic] = field(
+        default_factory=set
+    )  # places of which a node that does not answer may have an old log
     _deleted: set[NodeTopic] = field(default_factory=set)  # places whose topic was deleted on their node
     _waited: dict[NodeTopic, float] = field(default_factory=dict)  # monotonic s until which an old log is waited for
 
@@ -69,10 +77,11 @@ class Follower:
 
     # ---- the start
 
-    def ask_all(self, *, may_be_deleted: bool = False) -> None:
+    def ask_all(self, *, may_be_deleted: bool = False, may_be_lost: bool = False) -> None:
         """Ask for all topics on all nodes; every node must answer, and there must be something to read.
 
-        `may_be_deleted`: some of the named topics may be missing. Raises NoAnswer, OptionError, Refused, Unreachable.
+        `may_be_deleted`: some of the named topics may be missing; `may_be_lost`: topics may be in logs of lost nodes alone.
+        Raises NoAnswer, OptionError, Refused, Unreachable.
         """
         options = self.options
         if self._lists:
@@ -85,9 +94,9 @@ class Follower:
             for place in [place for place, one in found.items() if not one.retained]:
                 print(f"nsq: {place} retains no messages and is skipped", file=sys.stderr, flush=True)
                 del found[place]
-            if not found:
-                raise OptionError(f"option topicPattern={options.pattern!r} matches no topic that retains messages")
-        known = {place.topic for place in found}
+        known = {place.topic for place in [*found, *(self.lost().logs if may_be_lost else ())]}
+        if options.pattern and not known:
+            raise OptionError(f"option topicPattern={options.pattern!r} matches no topic that retains messages")
         unknown = [topic for topic in options.topics if topic not in known]
         if unknown and known and may_be_deleted:
             lost(NodeTopic(unknown[0], ""), f"no node has the topic {unknown[0]!r}", options)
@@ -168,10 +177,28 @@ class Follower:
 
     def behind(self, begin: Mapping[NodeTopic, LogPosition]) -> int:
         """Return the number of messages that the nodes have, as far as is known, after these positions."""
-        return sum(
-            max(0, one.next - (begin[place].next if place in begin and begin[place].log == one.log else one.first))
-            for place, one in self.ranges.items()
-        )
+        return sum(max(0, one.next - _first(begin.get(place), one)) for place, one in self.ranges.items())
+
+    def oldest_unread(self, begin: Positions, end: Positions) -> datetime | None:
+        """Return the time of the oldest message between two positions; None: there is none, or it is not known.
+
+        Asks for one message of each of the MOST_ASKED places that have the most.
+        """
+        asked = {place: at.next for place, at in end.items() if place in self.ranges and at != begin.get(place)}
+        waiting = {place: at - _first(begin.get(place), self.ranges[place]) for place, at in asked.items()}
+        most = nlargest(MOST_ASKED, (place for place, count in waiting.items() if count > 0), waiting.__getitem__)
+        return min((at for place in most if (at := self._published(place, begin.get(place))) is not None), default=None)
+
+    def _published(self, place: NodeTopic, at: LogPosition | None) -> datetime | None:
+        """Return the time of the first message of a place after a position; None: its node does not answer."""
+        one = self.ranges[place]
+        where = {"topic": place.topic, "from": str(_first(at, one)), "limit": "1", "log": one.log}
+        with suppress(Refused, Unreachable, ValueError):
+            content, _ = self.asker.get(one.address, "/topic/read", where, "application/msgpack")
+            for batch in batches(content, *place, one.log, schema_of("timestamp")):
+                found: datetime = batch.column(0)[0].as_py()
+                return found
+        return None
 
     def message_size(self, places: Container[NodeTopic]) -> int:
         """Return the average size of a message in bytes, at least 1, of the places that have messages."""
@@ -195,14 +222,20 @@ class Follower:
 
     # ---- the nodes' news
 
+    def lost(self) -> Lost:
+        """Return the nodes that were lost, and the topics that are followed in their logs. Raises NoAnswer."""
+        left_out, is_wanted = self.left_out, self._filter()
+        addresses = self.nodes.addresses(self.asker)
+        return find_lost(self.asker, addresses, lambda topic: topic not in left_out and is_wanted(topic))
+
     def _news(self, begin: Positions) -> Ranges:
         """Ask the nodes for their offsets; a node that does not answer is left out and keeps the position it has.
 
         The rest of a log that its node no longer serves comes before the messages that the node has now.
         """
-        looks = not self.ranges or time.monotonic() - self._looked >= REMEMBERED
+        looks = not self.ranges or time.monotonic() - self.looked >= REMEMBERED
         if looks:
-            self._looked = time.monotonic()
+            self.looked = time.monotonic()
             self._addresses = self.nodes.addresses(self.asker)
         if looks or self._lists:
             found, answered = self._look()
@@ -234,11 +267,12 @@ class Follower:
 
     def _matching(self) -> tuple[Ranges, dict[str, str], list[str]]:
         """Return the ranges of all topics that the options name, the address of each node by its number, and failures."""
-        addresses = self._addresses or self.nodes.addresses(self.asker)
+        return self.nodes.matching(self.asker, self._addresses or self.nodes.addresses(self.asker), self._filter())
+
+    def _filter(self) -> Callable[[str], object]:
+        """Return the condition for the names of topics."""
         pattern, names = self.options.pattern, frozenset(self.options.topics)
-        return self.nodes.matching(
-            self.asker, addresses, re.compile(pattern).fullmatch if pattern else names.__contains__
-        )
+        return re.compile(pattern).fullmatch if pattern else names.__contains__
 
     def _ask_known(self) -> Ranges:
         found = {}
@@ -268,6 +302,8 @@ class Follower:
             address = self.nodes.without(self.asker, place) if answered is None else answered.get(place.node, "")
             if not address:
                 continue
+            if place in self._unsure and self._may_wait(place):
+                continue
             known, what = self.ranges.pop(place, None), f"topic {place.topic!r} was deleted on node {place.node}"
             if known is not None and (known.log, known.next) == at:
                 print(f"nsq: {what}, at {address}; all its messages were read", file=sys.stderr, flush=True)
@@ -282,6 +318,7 @@ class Follower:
         nodeWaitMs.
         """
         found, holders_of_logs = {}, Holders(self.asker, self.nodes)
+        self._unsure.clear()
         for place, at in begin.items():
             one = ranges.get(place)
             if place.topic in self.left_out or not is_behind(at, one):
@@ -298,6 +335,8 @@ class Follower:
             if left is not None:
                 found[place] = left
                 self._waited.pop(place, None)
+            elif one is None and failures:
+                self._unsure.add(place)
             elif one is not None and one.continues(at) and failures and self._may_wait(place):
                 found[place] = TopicRange(one.address, at.log, at.next, at.next, (), PROMOTED)
         return found
@@ -321,3 +360,8 @@ class Follower:
         elif at.next < before.next:
             lost(place, f"{place} ends at offset {at.next}, and was read up to {before.next}", self.options)
         return at
+
+
+def _first(at: LogPosition | None, one: TopicRange) -> int:
+    """Return the offset of the first message of a log after a position."""
+    return at.next if at is not None and at.log == one.log else one.first

@@ -5,14 +5,55 @@ In a cluster every node is asked, not only those that the user has named: any me
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.nodes import NoAnswer, Nodes, range_of
-from penstock.spark.offsets import LogPosition, NodeTopic, TopicRange
+from penstock.spark.offsets import PROMOTED, LogPosition, NodeTopic, TopicRange
 
 MOST_NODES = 64  # that are asked
 _HAS_NOT = ("OTHER_LOG", "LOG_NOT_FOUND", "TOPIC_NOT_FOUND", "NOT_FOUND")
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The nodes that were lost, as some nodes know."""
+
+    # topics in logs of other nodes that a node leads: the logs of each place, the oldest first
+    logs: dict[NodeTopic, list[TopicRange]] = field(default_factory=dict)
+    nodes: dict[str, str] = field(
+        default_factory=dict
+    )  # those whose log no node leads: the address of each, by its number
+    failures: list[str] = field(default_factory=list)  # requests that were refused
+
+
+def find_lost(asker: Asker, addresses: Iterable[str], is_wanted: Callable[[str], object]) -> Lost:
+    """Ask nodes for logs of other nodes, with the topics whose name is wanted. Those that do not answer are passed over."""
+    lost, suspects, led = Lost(), dict[tuple[str, str], str](), set[tuple[str, str]]()
+    for address in addresses:
+        try:
+            for log in asker.json(address, "/topics/offsets", {}).get("promoted", ()):
+                for one in log["topics"]:
+                    if one["retained"] and is_wanted(one["topic"]):
+                        place = NodeTopic(one["topic"], str(log["node"]))
+                        lost.logs.setdefault(place, []).append(range_of(address, one | {"kind": PROMOTED}))
+            answer = asker.json(address, "/cluster", {})
+        except Unreachable:
+            continue
+        except Refused as refused:
+            if refused.status != 404:  # it is in no cluster
+                lost.failures.append(str(refused))
+            continue
+        led |= {(node, log) for log, node in _led(answer)}
+        for one in _objects(answer, "nodes"):
+            if one.get("standing") == "member" and one.get("suspected") is True:
+                suspects[str(one.get("node")), str(one.get("log_id"))] = str(one.get("http_address"))
+    lost.nodes.update({node: at for (node, log), at in suspects.items() if (node, log) not in led})
+    for logs in lost.logs.values():
+        logs.sort(key=lambda one: (len(one.parents), one.first))
+    return lost
 
 
 class Holders:
@@ -86,10 +127,8 @@ class Holders:
 
 def _led(answer: object) -> Iterator[tuple[str, str]]:
     """Yield the id of each log that a node leads, and the number of the node that published into it."""
-    led = answer.get("led") if isinstance(answer, dict) else None
-    for one in led if isinstance(led, list) else ():
-        if isinstance(one, dict):
-            yield str(one.get("log_id")), str(one.get("node"))
+    for one in _objects(answer, "led"):
+        yield str(one.get("log_id")), str(one.get("node"))
 
 
 def _members(answer: object) -> Iterator[tuple[str, bool]]:
@@ -97,7 +136,12 @@ def _members(answer: object) -> Iterator[tuple[str, bool]]:
 
     Those that have left or were forgotten are passed over.
     """
-    nodes = answer.get("nodes") if isinstance(answer, dict) else None
-    for one in nodes if isinstance(nodes, list) else ():
-        if isinstance(one, dict) and one.get("standing") == "member" and one.get("http_address"):
+    for one in _objects(answer, "nodes"):
+        if one.get("standing") == "member" and one.get("http_address"):
             yield str(one["http_address"]), one.get("suspected") is True
+
+
+def _objects(answer: object, name: str) -> list[dict[str, Any]]:
+    """Return the objects of a list in an answer."""
+    found = answer.get(name) if isinstance(answer, dict) else None
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

@@ -15,7 +15,7 @@ _TOPIC = re.compile(r"[.a-zA-Z0-9_-]{1,64}(#ephemeral)?")
 _LOG_NAMES = (
     "nsqd", "lookupd", "topic", "topics", "topicPattern", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "maxRecordsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "cursorName",
-    "cursorHold", "includeHeaders", "nodeWaitMs", "pollMs", "maxFetchBytes",
+    "cursorHold", "includeHeaders", "nodeWaitMs", "pollMs", "maxFetchBytes", "offsetsLocation",
 )  # fmt: skip
 _CHANNEL_NAMES = (
     "nsqd", "lookupd", "topic", "channel", "stagingLocation", "stagingMaxBytes", "maxInFlight", "maxRecordsPerTrigger",
@@ -64,6 +64,7 @@ class ReadOptions:
     node_wait: float  # s that a read waits for a node that does not answer
     poll: float  # s that an idle query waits for new messages in one call
     fetch: int  # bytes of one answer
+    offsets: str  # a directory of the driver for the offsets of idle topics; "": all are in each batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +203,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         given.number("nodeWaitMs", 60_000, 0) / 1000,
         given.number("pollMs", 5000, 0, 60_000) / 1000,
         given.number("maxFetchBytes", 4 << 20, 1, 8 << 20),
+        given.text("offsetsLocation"),
     )
 
 

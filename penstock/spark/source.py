@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -27,7 +28,8 @@ from penstock.spark.channel import NsqChannelReader
 from penstock.spark.follower import IDLE, Follower, Positions
 from penstock.spark.frames import HEADERS, PLAIN, SCHEMA, WITH_HEADERS
 from penstock.spark.nodes import NoAnswer
-from penstock.spark.offsets import LogPosition, Span, clipped, decode, encode, ends, firsts_of, moved
+from penstock.spark.offset_files import OffsetFiles
+from penstock.spark.offsets import LogPosition, Span, clipped, encode, ends, firsts_of, moved
 from penstock.spark.options import (
     EARLIEST,
     LATEST,
@@ -144,9 +146,11 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
 
     def __init__(self, options: ReadOptions) -> None:
         super().__init__(options)
+        self._offsets = OffsetFiles(options.offsets)
         self._made: Follower | None = None
         self._initial: dict[str, Any] | None = None
         self._target: Positions | None = None  # the end of Trigger.AvailableNow; None: another trigger
+        self._oldest: datetime | None = None  # when the oldest message was published that no batch had read then
         self._done: Positions = {}  # the positions up to which batches are done, as the cursors were moved last
 
     def __getstate__(self) -> dict[str, Any]:
@@ -179,7 +183,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             failures = self._follower.move_cursors(start)
             if failures:
                 raise NoAnswer(f"option cursorName={self._options.cursor!r}: {'; '.join(failures)}")
-            self._initial, self._done = encode(start), start
+            self._initial, self._done = self._offsets.store(start), start
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -191,7 +195,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
 
         Spark calls this when the batches up to `start` are done.
         """
-        begin, deadline = decode(start), time.monotonic() + self._options.poll
+        begin, deadline = self._offsets.load(start), time.monotonic() + self._options.poll
         self._move_cursors(begin)
         while True:
             end = self._follower.end_after(begin, self._target)
@@ -203,7 +207,8 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         elif isinstance(limit, ReadMaxBytes):
             new = {place for place, at in end.items() if at != begin.get(place)}
             end = self._clipped(begin, end, max(1, limit.max_bytes // self._follower.message_size(new)))
-        return encode(end)
+        self._oldest = self._follower.oldest_unread(begin, end)
+        return self._offsets.store(end, start)
 
     def _clipped(self, begin: Positions, end: Positions, most: int) -> Positions:
         ranges = self._follower.ranges
@@ -212,12 +217,18 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the last known end without asking the nodes: Spark calls this many times a second.
 
-        Spark shows it as latestOffset of the progress; `behind` counts the messages after the last batch.
+        Spark shows it as latestOffset of the progress; `behind` counts the messages after the last batch, and `oldestUnread` is
+        when the oldest of them was published; null: there is none. With offsetsLocation, topics without such messages are left
+        out.
         """
         follower = self._follower
         if not follower.ranges:
             return None
-        return encode(ends({}, follower.ranges)) | {"behind": follower.behind(self._done)}
+        latest, behind = ends({}, follower.ranges), follower.behind(self._done)
+        if self._options.offsets:
+            latest = {place: at for place, at in latest.items() if self._done.get(place) != at}
+        oldest = self._oldest.isoformat(timespec="milliseconds") if behind and self._oldest is not None else None
+        return encode(latest) | {"behind": behind, "oldestUnread": oldest}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a batch.
@@ -225,13 +236,13 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         After a crash this is the first call. Executors then find the nodes themselves, unless the batch contains a new
         topic or node, whose first offset must be asked for, or another log, which may continue the one before.
         """
-        begin, stop = decode(start), decode(end)
+        begin, stop = self._offsets.load(start), self._offsets.load(end)
         self._follower.learn(begin, stop)
         return [SpansPartition(task) for task in self._follower.plan(begin, stop)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Move the named cursors: everything before `end` is processed. Spark calls this one batch late."""
-        self._move_cursors(decode(end))
+        self._move_cursors(self._offsets.load(end))
 
     def stop(self) -> None:
         if self._made is not None:

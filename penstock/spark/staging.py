@@ -94,7 +94,7 @@ class Stage:
                 os.fsync(file.fileno())
             os.link(temporary, path)  # fails if another driver created the file first
             temporary.unlink()
-            _sync(self.root)
+            sync_directory(self.root)
         except FileExistsError:
             raise StageError(f"another query stages to {self.root}: give each its own stagingLocation") from None
         except OSError as error:
@@ -178,8 +178,9 @@ def _keys_of(table: pa.Table) -> Iterator[Key]:
     return zip(table.column("message_id").to_pylist(), stamps, strict=True)
 
 
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
+def sync_directory(path: str | os.PathLike[str]) -> None:
+    """Make the entries of a directory durable. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:

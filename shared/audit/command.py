@@ -12,8 +12,9 @@ from itertools import count
 from pathlib import Path
 
 from shared.audit.chain import FIRST, MOST_LINE, BrokenChainError, Record, decode, follow
+from shared.counted import counted
 from shared.log import escape
-from shared.terminal.commands import Parser
+from shared.terminal.commands import Parser, examples_of
 
 PROGRESS = 1_000_000  # records between two lines about how far the check is
 _COLUMNS = ("TIME", "WHO", "PORT", "ADDRESS", "ACTION", "TARGET", "COUNT", "OUTCOME")
@@ -26,7 +27,7 @@ added or moved shows. Missing lines at the end do not show: compare the number a
 
 def main() -> int:
     """Run the command and return the exit code: 0, 1 if the chain is broken or a file cannot be read, 2 for wrong arguments."""
-    arguments = _parser().parse_args()
+    arguments = parser().parse_args()
     try:
         found: int = arguments.run(arguments)
     except BrokenPipeError:  # of `| head`
@@ -40,20 +41,22 @@ def main() -> int:
     return found
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="penstock audit", description="Check and show audit files." + EXPLANATION)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    found = Parser(prog="penstock audit", description="Check and show audit files." + EXPLANATION)
+    commands = found.add_subparsers(required=True, metavar="COMMAND")
     for name, run, text in (
         ("verify", _verify, "check that the lines of one or several files form one chain"),
         ("show", _show, "print the records as a table, without a check"),
     ):
-        command = commands.add_parser(name, help=text, description=text)
+        example = examples_of(f"audit {name} audit.log" + (" --since 2026-11-26T03:04" if name == "show" else ""))
+        command = commands.add_parser(name, help=text, description=text, epilog=example)
         command.add_argument("file", nargs="+", type=Path, help="the oldest file first; .gz is unpacked")
         command.set_defaults(run=run)
     command.add_argument("--who", default="*", help="only of this identity or user; * and ? stand for any characters")
     command.add_argument("--action", default="*", help="only this action, such as 'topic/*' or CONFIG*")
     command.add_argument("--since", default="", help="only from this time on, in UTC, such as 2026-11-26T03:04")
-    return parser
+    return found
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -84,11 +87,11 @@ def _verify(arguments: argparse.Namespace) -> int:
                     print(f"{path} begins with record {first}: earlier ones were not given")
             head, records = following, records + 1
             if records % PROGRESS == 0:
-                print(f"{records} records so far", file=sys.stderr)
+                print(f"{counted(records, 'record')} so far", file=sys.stderr)
     if head is None:
         print("0 records")
     else:
-        print(f"{records} record{'s' if records > 1 else ''}, chain unbroken")
+        print(f"{counted(records, 'record')}, chain unbroken")
         print(f"records {first} to {head.seq}; the last line has the digest {head.digest}")
     return 0
 

@@ -15,8 +15,9 @@ from shared.auth.edit import added, patterns_of, removed, written
 from shared.auth.rules import ANY
 from shared.auth.tokens import digest, new_token
 from shared.auth.verbs import BUILT_IN, Verb
+from shared.counted import counted
 from shared.files import replace_text
-from shared.terminal.commands import Parser, run_on_file
+from shared.terminal.commands import Parser, examples_of, run_on_file
 
 _DAYS = re.compile(r"([1-9][0-9]{0,4})d")
 EXPLANATION = """
@@ -27,20 +28,23 @@ connections of a token that is revoked. See docs/reference/security.md.
 
 def main() -> int:
     """Run the command and return the exit code: 0, 1 if the file cannot be used or the answer is no, 2 for wrong arguments."""
-    return run_on_file(_parser())
+    return run_on_file(parser())
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    found = Parser(
         prog="penstock auth",
         description="Manage rights on every port of nsqd, nsqlookupd and nsqadmin." + EXPLANATION,
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    tokens = commands.add_parser("token", help="create, list and revoke tokens").add_subparsers(
-        required=True, metavar="COMMAND"
-    )
+    commands = found.add_subparsers(required=True, metavar="COMMAND")
+    tokens = commands.add_parser(
+        "token", help="create, list and revoke tokens", epilog=examples_of("auth token list auth.toml")
+    ).add_subparsers(required=True, metavar="COMMAND")
     create = tokens.add_parser(
-        "create", help="add a token to the file, and print it once; with a name that exists: one more"
+        "create",
+        help="add a token to the file, and print it once; with a name that exists: one more",
+        epilog=examples_of("auth token create auth.toml billing --role consumer --topics orders"),
     )
     create.add_argument("file", type=Path, help="the auth file; it is made if it does not exist")
     create.add_argument("name", help="whose token it is: letters, digits and . _ @ + -")
@@ -53,22 +57,35 @@ def _parser() -> argparse.ArgumentParser:
     )
     create.add_argument("--expires", help="days for which the token is valid, such as 90d (default: no limit)")
     create.set_defaults(run=_create)
-    listing = tokens.add_parser("list", help="list all identities: name, kind, roles, and when they expire")
+    listing = tokens.add_parser(
+        "list",
+        help="list all identities: name, kind, roles, and when they expire",
+        epilog=examples_of("auth token list auth.toml"),
+    )
     listing.set_defaults(run=_list)
-    revoke = tokens.add_parser("revoke", help="remove all tokens of a name, or all but the newest")
+    revoke = tokens.add_parser(
+        "revoke",
+        help="remove all tokens of a name, or all but the newest",
+        epilog=examples_of("auth token revoke auth.toml billing --older"),
+    )
     revoke.set_defaults(run=_revoke)
     for command in (listing, revoke):
         command.add_argument("file", type=Path, help="the auth file")
     revoke.add_argument("name", help="whose tokens")
     revoke.add_argument("--older", action="store_true", help="keep the token that was added last")
-    can = commands.add_parser("can", help="answer whether a name may do something, and by which rule")
+    can = commands.add_parser(
+        "can",
+        help="answer whether a name may do something, and by which rule",
+        epilog=examples_of("auth can auth.toml billing consume orders mail"),
+    )
     can.add_argument("file", type=Path, help="the auth file")
     can.add_argument("name", help="a token's, user's, certificate's or unix user's name")
-    can.add_argument("verb", choices=[str(verb) for verb in Verb])
+    verbs = [str(verb) for verb in Verb]
+    can.add_argument("verb", choices=verbs, metavar="VERB", help=", ".join(verbs))
     can.add_argument("topic", nargs="?", default="", help="default: all topics, or the node")
     can.add_argument("channel", nargs="?", default="")
     can.set_defaults(run=_can)
-    return parser
+    return found
 
 
 def _create(arguments: argparse.Namespace) -> int:
@@ -116,7 +133,7 @@ def _revoke(arguments: argparse.Namespace) -> int:
     if not count:
         raise ValueError(f"{arguments.name} has no {'older ' if arguments.older else ''}token")
     replace_text(arguments.file, text)
-    print(f"revoked {count} token{'s' if count > 1 else ''} of {arguments.name}")
+    print(f"revoked {counted(count, 'token')} of {arguments.name}")
     return 0
 
 

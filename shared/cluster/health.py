@@ -19,6 +19,7 @@ from shared.cluster.state import (
     MemberState,
     shortage,
 )
+from shared.counted import counted
 
 SERVING = "serving"
 _MEMBERS = (UP, SUSPECTED, RESTARTING, NO_ANSWER, DOWN)  # states of a node that is a member
@@ -83,13 +84,12 @@ def _degraded(cluster: ClusterState) -> Iterator[str]:
             yield f"node {node.node}: {words}"
         if node.refusing:
             names = ", ".join(node.refusing[:3]) + (", ..." if node.refusing_count > 3 else "")
-            topics = "1 topic" if node.refusing_count == 1 else f"{node.refusing_count} topics"
-            yield f"node {node.node} refuses publishes to {topics} for want of copies: {names}"
+            yield f"node {node.node} refuses publishes to {counted(node.refusing_count, 'topic')} for want of copies: {names}"
         if not node.knows_configs:
             yield f"node {node.node} takes no messages: no other node has sent it the configurations of topics"
     for copy in cluster.copies:
         if copy.is_bad or copy.state == "catching up":
-            behind = f", {copy.behind} bytes behind" if copy.behind else ""
+            behind = f", {counted(copy.behind, 'byte')} behind" if copy.behind else ""
             behind += (
                 f", the oldest for {copy.lag_seconds:.0f} s" if copy.state == "lagging" and copy.lag_seconds else ""
             )

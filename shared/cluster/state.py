@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
+from shared.counted import counted
 from shared.json_fields import JsonObject
 
 LOST, CLOSED = "leader lost", "closed"  # states of a log
@@ -188,5 +189,4 @@ def shortage(one: MemberState) -> str:
     possible, wanted = one.copies_possible, one.copies_wanted
     if possible is None or wanted is None or possible >= wanted:
         return ""
-    copies = "1 copy is" if possible == 1 else f"{possible} copies are"
-    return f"only {copies} possible now; topics that need {possible + 1} or more reject publishes"
+    return f"only {counted(possible, 'copy')} possible now; topics that need {possible + 1} or more reject publishes"

@@ -9,7 +9,6 @@ import contextlib
 import os
 import resource
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -86,12 +85,6 @@ def raise_file_limit(needed: int) -> None:
             f"ulimit -n is {limit}, and at least {open_now + needed} file descriptors are needed to start, then one for each"
             " connection: raise it (systemd: LimitNOFILE=)"
         )
-
-
-def exit_on_early_signals() -> None:
-    """Let SIGINT and SIGTERM end the program with exit code 0 and no traceback until the event loop handles signals."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: sys.exit(0))
 
 
 async def wait_for_stop(signals: AsyncIterator[int], reload: Callable[[], object]) -> None:

@@ -78,11 +78,13 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {escape(message)}: see {self.prog} --help\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse also optional arguments without a name that follow flags, which argparse does not recognize there."""
+        """Parse also optional arguments without a name that follow flags, which argparse does not recognize there.
+
+        A command refuses the rest itself, so that the error names it.
+        """
         found, left = super().parse_known_args(args, namespace)
-        if any(one.startswith("-") for one in left):
-            return found, left
-        for action in self._get_positional_actions() if left else ():
+        is_flag = any(one.startswith("-") for one in left)
+        for action in self._get_positional_actions() if left and not is_flag else ():
             given = getattr(found, action.dest, None)
             if action.nargs == "*":
                 setattr(found, action.dest, [*(given or ()), *self._get_values(action, left)])
@@ -90,6 +92,8 @@ class Parser(argparse.ArgumentParser):
             elif action.nargs == "?" and given == action.default and left:
                 setattr(found, action.dest, self._get_values(action, left[:1]))
                 left = left[1:]
+        if left:
+            self.error(f"unrecognized arguments: {' '.join(left)}")
         return found, left
 
     def print_help(self, file: Any = None) -> None:
@@ -109,11 +113,15 @@ def make_command(
     `what` is its line in the list of commands, and the head of its --help; `details` are printed below the options, and then
     the `examples`: one on a line, without "penstock".
     """
-    lines = "".join(f"\n  penstock {line}" for line in examples.splitlines())
-    epilog = f"{details}\nexamples:{lines}\n" if examples else details
+    epilog = f"{details}\n{examples_of(examples)}" if examples else details
     command = commands.add_parser(name, help=what, description=what, epilog=epilog)
     command.set_defaults(main=main, program=command.prog)
     return command
+
+
+def examples_of(lines: str) -> str:
+    """Return the part of --help with examples: one on a line, without "penstock"."""
+    return "".join(["examples:", *(f"\n  penstock {line}" for line in lines.splitlines()), "\n"])
 
 
 def run_on_file(parser: argparse.ArgumentParser) -> int:
@@ -193,4 +201,12 @@ def seconds(text: str) -> float:
     try:
         return parse_duration(text) / SECOND
     except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a duration such as 60s, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"expected a duration such as 60s, not {text[:200]!a}") from None
+
+
+def milliseconds(text: str) -> int:
+    """Return an argument that is a duration of 0 or more, in ms. Raises ArgumentTypeError."""
+    found = round(seconds(text) * 1000)
+    if found < 0:
+        raise argparse.ArgumentTypeError("expected a duration that is not below 0")
+    return found

@@ -1,9 +1,4 @@
-"""`penstock completion bash|zsh|fish`: the words that a shell completes, as a script that the shell reads once.
-
-source <(penstock completion bash)                                    # also in ~/.bashrc
-source <(penstock completion zsh)                                     # after compinit, in ~/.zshrc
-penstock completion fish > ~/.config/fish/completions/penstock.fish
-"""
+"""`penstock completion bash|zsh|fish`: the words that a shell completes, as a script that the shell reads once."""
 
 from __future__ import annotations
 
@@ -30,13 +25,19 @@ complete -F _penstock penstock
 """
 _ZSH = "autoload -U +X bashcompinit && bashcompinit\n" + _BASH
 SHELLS = ("bash", "zsh", "fish")
+EXAMPLES = """
+examples:
+  source <(penstock completion bash)  # in ~/.bashrc
+  source <(penstock completion zsh)   # in ~/.zshrc, after compinit
+  penstock completion fish > ~/.config/fish/completions/penstock.fish
+"""
 
 
 def main(parsers: Iterable[argparse.ArgumentParser], arguments: list[str]) -> int:
     """Print the script for a shell, and return the exit code. `parsers`: those of all commands."""
     parser = Parser(
         prog="penstock completion", description="print a script by which a shell completes commands and options",
-        epilog=(__doc__ or "").partition("\n\n")[2],
+        epilog=EXAMPLES,
     )  # fmt: skip
     parser.add_argument("shell", choices=SHELLS)
     shell = parser.parse_args(arguments).shell
@@ -46,18 +47,14 @@ def main(parsers: Iterable[argparse.ArgumentParser], arguments: list[str]) -> in
 
 def words_of(parsers: Iterable[argparse.ArgumentParser]) -> dict[tuple[str, ...], list[str]]:
     """Return the words after each command: subcommands, or else options. The key of the program itself is ()."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    found: dict[tuple[str, ...], set[str]] = {}
     for parser in parsers:
-        for path, words in _words(parser, ()):
-            if path or () not in found:
-                known = found.setdefault(path, [])
-                known += [word for word in words if word not in known]
-            else:
-                found[()] += [word for word in words if word not in found[()]]
+        for path, words in _words(parser):
+            found.setdefault(path, set()).update(words)
     return {path: sorted(words) for path, words in sorted(found.items())}
 
 
-def _words(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+def _words(parser: argparse.ArgumentParser) -> Iterator[tuple[tuple[str, ...], list[str]]]:
     below: dict[str, argparse.ArgumentParser] = {}
     options: list[str] = []
     for action in parser._actions:
@@ -65,9 +62,9 @@ def _words(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterator[t
             below = dict(action.choices)
         elif action.help is not argparse.SUPPRESS:
             options += [one for one in action.option_strings if one.startswith("--")]
-    yield path, list(below) or options
-    for name, command in below.items():
-        yield from _words(command, (*path, name))
+    yield tuple(parser.prog.split()[1:]), list(below) or options
+    for command in below.values():
+        yield from _words(command)
 
 
 def script(shell: str, words: dict[tuple[str, ...], list[str]]) -> str:

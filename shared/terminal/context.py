@@ -194,18 +194,16 @@ def problem_of(context: Context) -> str:
 
 
 def local_set(environ: Mapping[str, str]) -> Context | None:
-    """Return the set that `penstock up` runs on this machine, the newest of several; None if there is none."""
-    try:
-        files = sorted(sets_directory(environ).glob("[0-9]*.toml"), key=lambda path: -path.stat().st_mtime_ns)
-    except OSError:  # one has just ended, or the directory cannot be read
-        return None
-    for path in files:
-        if _runs_penstock_up(path.stem):
-            try:
-                return read_contexts(path).by_name.get("local")
-            except CommandError:  # another one is found, or none
-                continue
-    return None
+    """Return the set that `penstock up` runs on this machine; None if there is none. Raises CommandError for several."""
+    found = []
+    for path in sorted(sets_directory(environ).glob("[0-9]*.toml")):
+        with suppress(CommandError):  # it cannot be read, or has just ended
+            if _runs_penstock_up(path.stem) and (context := read_contexts(path).by_name.get("local")):
+                found.append(context)
+    if len(found) > 1:
+        known = ", ".join((*one.lookupd_http_address, *one.nsqd_http_address)[0] for one in found)
+        raise CommandError(f"{len(found)} sets of penstock up run here: give --lookupd-http-address, one of {known}")
+    return found[0] if found else None
 
 
 @contextmanager

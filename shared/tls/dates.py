@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
+from shared.counted import counted
 from shared.log import log
 
 DAY = 86_400  # s
@@ -47,7 +48,7 @@ class Certificate:
         left = self.ends - now
         if left > SOON or self.problem(now):
             return self.problem(now)
-        days = f"{left / DAY:.0f} days" if left >= 2 * DAY else f"{left / 3600:.0f} hours"
+        days = counted(round(left / DAY), "day") if left >= 2 * DAY else counted(round(left / 3600), "hour")
         return f"--{self.option} {self.path}: the certificate expires in {days}, on {date(self.ends)}: renew it"
 
 

@@ -67,7 +67,7 @@ def paths(cluster: Cluster) -> dict[str, str]:
         "login": "/login?next=%2F", "storage": f"/storage?node={node}", "readers": "/readers", "tubes": "/tubes",
         "tube": f"{resize}&state=ready", "tube-many": f"{resize}&state=buried&many=kick&count=1", "tasks": "/tasks",
         "task": "/tasks/1", "audit": "/audit", "buried": f"{mail}&state=buried&many=finish",
-        "search": f"{mail}&state=ready&contains=c3", "forbidden": "/messages/orders/mail?node=x", "topics": "/",
+        "search": f"{mail}&state=ready&search=c3", "forbidden": "/messages/orders/mail?node=x", "topics": "/",
         "topic": "/topics/orders", "channel": "/topics/orders/mail", "messages": "/messages/orders/mail?state=ready",
         "filtered": "/messages/orders/mail?state=buried&reason=bad&since=1d",
         "move": "/messages/orders/mail?state=ready&many=move",

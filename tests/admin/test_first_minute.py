@@ -89,8 +89,8 @@ def growing(incident: Incident, since: int) -> None:
 
 
 SITUATIONS = (  # the change, what /alarms advises after a check, and what it says of the node or channel
-    (growing, "Channel without consumer.*Start the consumers.*messages wait"),
-    (killed, f"Start it again on the same data directory.*no answer for .*{depth(BEFORE):,} messages are stuck on it"),
+    (growing, "Channel without consumer.*Start the consumers.*messages waiting"),
+    (killed, f"Start it again on the same data directory.*no answer for .*{depth(BEFORE):,} messages stuck on it"),
     (hung, "it runs, but has not answered for .*Check the CPU, memory and disk of its host"),
     (without_lookupd, "nsqlookupd down.*Start it again.*connection refused"),
     (all_fail, "Messages are being buried.*Check the consumer&#39;s log.*buried in "),
@@ -149,6 +149,7 @@ async def test_the_state_of_a_node_follows_its_alarms(monkeypatch: pytest.Monkey
             await incident.pass_second()
         (row,) = (await incident.client.get("/nodes?format=json")).json()
         assert row["state"] == state
+        assert (row["registered"], row["in_flight"], row["buried"], row["clients"]) == (1, 0, 0, 0)
         assert row["alarms"] == ("Disk almost full" if state == "degraded" else "")
         for path in ("/nodes", f"/nodes/{NODE}"):
             page = await incident.page(path)

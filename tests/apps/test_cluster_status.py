@@ -1,13 +1,17 @@
 """`penstock cluster status` asks every node that one of them names, and prints the cluster on one screen."""
 
 import json
+from argparse import Namespace
+from contextlib import nullcontext
 from typing import Any
 
 import httpx
 import pytest
 
+from apps import cluster_status
 from apps.cluster_status import Unreachable, described, lines_of, look
 from shared.cluster.health import health_of
+from tests.cases import each
 from tests.shared.cluster.test_health import three, without
 from tests.shared.cluster.test_state import Raw, record
 
@@ -86,3 +90,14 @@ def test_json_has_the_level_the_reasons_and_the_parts() -> None:
     assert found["degraded"][0] == "node 2 is down"
     assert [one["node"] for one in found["nodes"]] == [0, 1, 2]
     assert found["no_answer"] == {"h2:4151": "Connection refused"}
+
+
+@each("goal, code", [("safe", 0), ("whole", 1)])
+def test_a_wait_succeeds_when_its_goal_is_reached(goal: str, code: int) -> None:
+    degraded = three()
+    degraded[0]["refused"] = [{"node": 3, "address": "h3", "reason": "drain it first"}]
+    found = look(["h0:4151"], Nodes(**{f"h{number}": one for number, one in enumerate(degraded)}).ask)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_status, "_client", lambda arguments: nullcontext())
+        patch.setattr(cluster_status, "_look", lambda client, arguments: found)
+        assert cluster_status.run_wait(Namespace(goal=goal, timeout=0, json=False)) == code

@@ -49,7 +49,7 @@ def test_a_cursor_is_read_from_and_moved_behind_what_was_printed(node: LocalNode
     assert penstock("cursors", "t", "--delete", "owned")[0] == 1
     assert penstock("cursors", "t", "--delete", "owned", "--owner", "spark")[0] == 0
     assert penstock("cursors", "t")[1] == b"me: offset 4, lag 0\n"
-    assert penstock("read", "t", "--cursor", "me", "--from", "1")[0] == 1
+    assert penstock("read", "t", "--cursor", "me", "--from", "1")[0] == 2
     post(node, "/topic/cursor", topic="t", name="owned", to="2", owner="spark")
     code, out, why = penstock("read", "t", "--cursor", "owned")
     assert (code, out, "--owner spark" in why) == (1, b"", True)

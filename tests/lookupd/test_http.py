@@ -15,9 +15,11 @@ from shared.http.api import Api
 from shared.http.bridge import Bridge
 from shared.http.hosts import Hosts
 from shared.http.route import handlers as by_path
+from shared.version import PENSTOCK_VERSION
 from tests.cases import each
 
 SECOND = 1_000_000_000
+ASK = {"X-Nsq-Extensions": "true"}
 T0 = 1_700_000_000 * SECOND
 NODE1 = PeerInfo("10.0.0.1:5001", "host1", "node<1>", 4150, 4151, "1.3.0")
 NODE2 = PeerInfo("10.0.0.2:5002", "host2", "node2", 4150, 4151, "1.3.0")
@@ -92,6 +94,7 @@ def test_ping_and_info(lookupd: Lookupd) -> None:
     assert (ping.status_code, ping.text, ping.headers["content-type"]) == (200, "OK", "text/plain; charset=utf-8")
     assert "x-nsq-content-type" not in ping.headers
     assert (info.status_code, info.text) == (200, '{"version":"1.3.0"}')
+    assert lookupd.ask("GET", "/info", ASK).json() == {"version": "1.3.0", "penstock_version": PENSTOCK_VERSION}
     assert info.headers["content-type"] == "application/json; charset=utf-8"
     assert info.headers["x-nsq-content-type"] == "nsq; version=1.0"
 
@@ -115,12 +118,9 @@ def test_lookup(lookupd: Lookupd) -> None:
     assert "client::" in lookupd.get("/debug").json()
 
 
-ASK = {"X-Nsq-Extensions": "true"}
-
-
 def test_extensions_are_sent_on_request(lookupd: Lookupd) -> None:
-    lookupd.producer(replace(NODE1, node_id=0, https_port=4152, capabilities=("log",)), "t")
-    extensions = {"node_id": 0, "https_port": 4152, "capabilities": ["log"]}
+    lookupd.producer(replace(NODE1, node_id=0, https_port=4152, capabilities=("log",), penstock_version="0.1.0"), "t")
+    extensions = {"node_id": 0, "https_port": 4152, "capabilities": ["log"], "penstock_version": "0.1.0"}
     for target in ("/lookup?topic=t", "/nodes"):
         (plain,) = lookupd.get(target).json()["producers"]
         assert extensions.keys().isdisjoint(plain)

@@ -61,6 +61,7 @@ LOG_ID = "0123456789abcdef" * 2
     *(({"https_port": one}, {"https_port": 0}) for one in (0, 65536, -1, True, "4152", None, 1.5, [1])),
     ({"node_id": 7, "capabilities": ["log"]}, {"node_id": 7, "capabilities": ("log",)}),
     ({"node_id": 0, "capabilities": []}, {"node_id": 0, "capabilities": ()}),
+    *(({"penstock_version": one}, {"penstock_version": kept}) for one, kept in (("0.1.0", "0.1.0"), ("x" * 256, ""), (1, ""))),
     ({"node_id": 1024, "capabilities": "log"}, {"node_id": None, "capabilities": ()}),
     ({"node_id": True, "capabilities": ["log", 7, "a b", "x" * 65, None]}, {"node_id": None, "capabilities": ("log",)}),
     ({"node_id": None, "capabilities": ["log"] * 33}, {"node_id": None, "capabilities": ()}),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
+import dramatiq
 import pytest
 from kombu import Connection, Consumer, Queue
 from opentelemetry import trace
@@ -13,7 +14,8 @@ from penstock.aio import Message
 from penstock.aio import Producer as AsyncProducer
 from penstock.client import Consumer as BlockingConsumer
 from penstock.client import Producer
-from penstock.jobs import AsyncJob, AsyncJobs, Jobs
+from penstock.dramatiq import PenstockBroker
+from penstock.jobs import AsyncJob, AsyncJobs, Jobs, JobsSettings
 from tests.async_tests import run
 from tests.daemons import Daemon
 from tests.penstock.spans import Recorded
@@ -64,7 +66,7 @@ def test_the_async_client_and_what_its_handler_does(node: Daemon, recorded: Reco
     assert families(recorded) == {"publish async": ["process async"] * 2 + ["publish async"] + ["work"] * 2}
 
 
-def test_jobs_have_spans_and_no_headers(node: Daemon, recorded: Recorded) -> None:
+def test_a_job(node: Daemon, recorded: Recorded) -> None:
     address = node.addresses["BEANSTALK"]
 
     async def main() -> None:
@@ -80,7 +82,36 @@ def test_jobs_have_spans_and_no_headers(node: Daemon, recorded: Recorded) -> Non
     with Jobs(address, use="tube") as jobs:
         jobs.put_unique("k", b"one")
     run("asyncio", main)
-    assert sorted(families(recorded)) == ["process tube", "publish tube"]
+    assert families(recorded) == {"publish tube": ["process tube", "publish tube"]}
+
+
+def test_headers_of_jobs(node: Daemon) -> None:
+    settings = JobsSettings(headers=True)
+    with Jobs(node.addresses["BEANSTALK"], settings, "headers", ["headers"]) as jobs:
+        jobs.put(b"x", headers={"Source": "shop"})
+        job = jobs.reserve(5)
+        assert job is not None
+        assert (job.body, job.headers) == (b"x", {"source": "shop"})
+        job.delete()
+    with Jobs(node.addresses["BEANSTALK"]) as jobs, pytest.raises(ValueError, match="headers=True"):
+        jobs.put(b"x", headers={"source": "shop"})
+
+
+def test_a_message_of_dramatiq(node: Daemon, recorded: Recorded) -> None:
+    broker = PenstockBroker(node.addresses["BEANSTALK"], middleware=[])
+
+    def work() -> None:
+        with trace.get_tracer("test").start_as_current_span("work"):
+            raise ValueError("as it should")
+
+    dramatiq.actor(work, broker=broker, queue_name="mail").send()
+    worker = dramatiq.Worker(broker, worker_timeout=50, worker_threads=1)
+    worker.start()
+    broker.join("mail", timeout=20_000)
+    worker.stop()
+    broker.close()
+    assert families(recorded) == {"publish dramatiq.mail": ["process dramatiq.mail", "publish dramatiq.mail", "work"]}
+    assert recorded.durations()["messaging.process.duration", "ValueError"] == 1
 
 
 def test_a_task_of_celery(node: Daemon, recorded: Recorded, tmp_path: Path) -> None:

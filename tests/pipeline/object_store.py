@@ -37,6 +37,10 @@ class ObjectStore:
         """Have the next requests fail, with these statuses and codes."""
         self._set(refusals=refusals)
 
+    def remove(self, *keys: str) -> None:
+        """Remove objects."""
+        self._set(removed=keys)
+
     def ignore_conditions(self) -> None:
         """Let the second writer of an object win."""
         self._set(is_conditional=False)
@@ -115,6 +119,8 @@ class _Handler(BaseHTTPRequestHandler):
         if bucket == CONTROL:
             if body:
                 vars(self.store).update(json.loads(body))
+                for one in self.store.__dict__.pop("removed", ()):
+                    del self.store.objects[one]
             self._answer(200, json.dumps({"keys": list(self.store.objects), "refusals": self.store.refusals}))
         elif self.store.refusals:
             self._refuse(*self.store.refusals.pop(0))

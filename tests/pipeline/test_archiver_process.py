@@ -1,6 +1,8 @@
 """Archives of a real nsqd, in this process: batches, deaths, lost messages, two archives, many topics."""
 
+import socket
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -14,7 +16,9 @@ from penstock.lake.task import Outcome, Work
 from penstock.spark import access
 from penstock.spark.ask import Asker, Unreachable
 from penstock.spark.follower import Follower
-from penstock.spark.nodes import NoAnswer
+from penstock.spark.holders import Lost
+from penstock.spark.nodes import NoAnswer, Nodes
+from penstock.spark.offsets import PROMOTED, NodeTopic, TopicRange
 from penstock.spark.options import OptionError, read_options
 from pipeline.archive import in_process
 from pipeline.archiver import Archiver, Runner, Tasks
@@ -38,7 +42,7 @@ def archiver(
     follower = Follower(
         read_options(given if given.keys() & {"topics", "topicPattern"} else {"topic": "t"} | given), Asker()
     )
-    follower.ask_all(may_be_deleted=True)
+    follower.ask_all(may_be_deleted=True, may_be_lost=True)
     made = Archiver(MessageTable.open_or_create(lake_at(str(where)), by_topic=by_topic), follower, run_tasks, most)
     made.begin()
     return made
@@ -72,6 +76,23 @@ def test_an_archive_follows_a_topic_in_batches(node: Daemon, tmp_path: Path) -> 
     again = archiver(node, tmp_path / "lake")
     again.archive_all()
     assert again.done == 0
+
+
+def test_odd_messages_are_rows(tmp_path: Path) -> None:
+    flags = ("-retention", "1h", "-node-id", "7", "-beanstalk-address", "127.0.0.1:0")
+    with nsqd(tmp_path / "node", *flags, listens=("TCP", "HTTP", "BEANSTALK")) as node:
+        post(node, "/pub", bytes(1 << 20), topic="t")
+        for name, status in (("caf\u00e9".encode(), 200), (b"caf\xe9", 400)):  # nsqd takes no header that is not UTF-8
+            headers = [(b"X-Nsq-Header-Name", name)]
+            assert httpx.post(f"http://{node.http}/pub?topic=t", content=b"odd", headers=headers).status_code == status
+        host, _, port = node.addresses["BEANSTALK"].rpartition(":")
+        with socket.create_connection((host, int(port))) as worker, worker.makefile("rb") as answers:
+            worker.sendall(b"put 0 0 60 0\r\n\r\n")
+            assert answers.readline().startswith(b"INSERTED")
+        archiver(node, tmp_path / "lake", topics="t,default").archive_all()
+    rows = lake.scan(str(tmp_path / "lake")).collect().sort("topic", "offset").rows(named=True)
+    assert [(row["topic"], len(row["body"])) for row in rows] == [("default", 0), ("t", 1 << 20), ("t", 3)]
+    assert rows[2]["headers"] == {"name": "caf\u00e9"}
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
@@ -173,7 +194,7 @@ def test_a_topic_that_is_deleted_before_its_end_was_read_stops(node: Daemon, tmp
     publish(node, "t", *texts(3, 6))
     made.follower.end_after(made._positions)
     post(node, "/topic/delete", topic="t")
-    made.follower._looked = 0.0  # it would look for deleted topics after a while
+    made.follower.looked = 0.0  # it would look for deleted topics after a while
     with pytest.raises(LakeError, match="no topic is left to archive"):
         made.batch()
     assert made.stopped["t"].startswith("topic 't' was deleted on node 7")
@@ -209,6 +230,7 @@ def test_many_topics_are_one_request_and_few_tasks(node: Daemon, tmp_path: Path,
     made.archive_all()
     assert sorted(lake.arrow(str(tmp_path / "lake")).column("topic").to_pylist()) == topics
     assert seen == [50]
+    assert made.batch() == 0, "it looks for new and for lost nodes, and then not for a while"
     asked = count_requests(made)
     assert made.batch() == 0
     assert asked == ["/topics/offsets"]
@@ -251,24 +273,71 @@ def test_mistakes_and_a_node_that_is_away(node: Daemon, tmp_path: Path) -> None:
         assert numbers(tmp_path / "lake") == ["a", "b"]
 
 
-def test_an_archive_shows_its_token_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    authority = Authority(tmp_path / "authority")
-    auth_files.write(tmp_path / "auth.toml", "admin")
-    flags = ("-retention", "1h", "-auth-file", str(tmp_path / "auth.toml"), *authority.flags())
+@pytest.mark.parametrize("required", [(), ("-tls-required=tcp-https",)], ids=["plain too", "https only"])
+def test_an_archive_shows_its_token_over_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, required: tuple[str, ...]
+) -> None:
+    authority, ports = Authority(tmp_path / "authority"), ("TCP", "HTTP", "HTTPS")
+    auth_files.write(tmp_path / "auth.toml", "admin", "body-viewer")
+    flags = ("-retention", "1h", "-auth-file", str(tmp_path / "auth.toml"), *authority.flags(), *required)
+    flags = (*flags, f"-lookupd-tls-root-ca-file={authority.root}")
     monkeypatch.setenv(access.CA_FILE, authority.root)
     with (
-        nsqd(tmp_path / "plain", *flags) as node,
-        pytest.raises(NoAnswer, match="names no HTTPS port, as daemons with"),
+        Daemon("nsqlookupd", *authority.flags(), *required, listens=ports) as lookupd,
+        nsqd(tmp_path / "node", *flags, f"-lookupd-tcp-address={lookupd.tcp}", listens=ports) as node,
     ):
-        archiver(node, tmp_path / "lake")
-    ports = ("TCP", "HTTP", "HTTPS")
-    with nsqd(tmp_path / "node", *flags, "-tls-required", "tcp-https", listens=ports) as node:
         url, headers = f"https://{node.addresses['HTTPS']}", auth_files.bearer("admin")
         sent = httpx.post(f"{url}/pub?topic=t", content=b"secret", headers=headers, verify=authority.client())
         sent.raise_for_status()
         with pytest.raises(NoAnswer, match="answered /topic/offsets with 401 UNAUTHORIZED"):
             archiver(node, tmp_path / "lake")
-        (tmp_path / "token").write_text(auth_files.token("admin"))
+        (tmp_path / "token").write_text(auth_files.token("body-viewer"))
         monkeypatch.setenv(access.TOKEN_FILE, str(tmp_path / "token"))
         archiver(node, tmp_path / "lake").archive_all()
         assert numbers(tmp_path / "lake") == ["secret"]
+        found = Nodes((), (lookupd.http,)).addresses(Asker(), "t")
+        assert found == [f"127.0.0.1:{node.http.rpartition(':')[2]}"]
+
+
+def test_a_node_without_https_is_refused_where_an_authority_is_given(
+    node: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(access.CA_FILE, Authority(tmp_path / "authority").root)
+    with pytest.raises(NoAnswer, match="has no HTTPS, and PENSTOCK_TLS_ROOT_CA_FILE is set"):
+        archiver(node, tmp_path / "lake")
+
+
+def test_a_log_that_no_other_one_continues_is_named(
+    node: Daemon, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    publish(node, "t", "a")
+    strange = TopicRange("h:1", "strange-1", 0, 5)
+    with pytest.MonkeyPatch.context() as patch:
+        lost = Lost({NodeTopic("t", "7"): [strange]}, {"9": "h:9"}, ["h:8 answered 403"])
+        patch.setattr(Follower, "lost", lambda _: lost)
+        made = archiver(node, tmp_path / "new")
+        made.archive_all()
+    said = capfd.readouterr().err
+    assert "NOT ARCHIVED: offsets 0 to 5 of t/7 in the log strange-1, at h:1, which no other log" in said
+    assert "cannot look for the logs of lost nodes: h:8 answered 403" in said
+    assert "node 9 at h:9 is lost: its messages wait until it returns, or another node leads its log" in said
+    assert numbers(tmp_path / "new") == ["a"]
+
+
+def test_an_archived_log_of_a_node_that_no_longer_has_the_topic_is_left_alone(node: Daemon, tmp_path: Path) -> None:
+    for topic in ("x.a", "x.b"):
+        publish(node, topic, *texts(0, 3))
+    pattern = {"topicPattern": r"x\..*"}
+    made = archiver(node, tmp_path / "lake", **pattern)
+    made.archive_all()
+    promoted = {
+        one: [replace(made.follower.ranges[one], kind=PROMOTED)] for one in made._positions if one.topic == "x.b"
+    }
+    post(node, "/topic/delete", topic="x.b")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Follower, "lost", lambda _: Lost(promoted))
+        made = archiver(node, tmp_path / "lake", **pattern)
+        for _ in range(3):
+            made.follower.looked = 0.0
+            assert made.batch() == 0
+    assert not made.stopped

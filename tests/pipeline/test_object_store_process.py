@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock import lake
-from penstock.lake.location import Lake, StoreError
+from penstock.lake.location import Lake, LakeError, StoreError
 from penstock.lake.table import MessageTable, open_table
 from pipeline import archive as archive_job
 from pipeline import compact, doctor, rollup
@@ -43,6 +43,14 @@ def test_a_throttled_store_is_asked_again(store: ObjectStore) -> None:
     archive(LAKE, "t", [b"x"])
     assert not store.state()["refusals"]
     assert lake.arrow(LAKE.url).num_rows == 1
+
+
+def test_a_bucket_without_the_tables_log_is_not_begun_again(store: ObjectStore) -> None:
+    archive(LAKE, "t", [b"x"])
+    log = [key for key in store.state()["keys"] if "/_delta_log/" in key]
+    store.remove(*log)
+    with pytest.raises(LakeError, match=r"has files of messages, such as topic=t/.*, and no table"):
+        archive(LAKE, "t", [b"x"])
 
 
 def test_doctor(store: ObjectStore, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,6 +42,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_three_nodes_find_each_other_over_tls_and_may_listen_beyond_loopback(node: NodeMaker, own: Path) -> None:
     with node(0, cluster_address="0.0.0.0:0", broadcast_address="127.0.0.1", **tls(own, 0)) as first:
+        assert not [line for line in first.lines if "without authentication" in line], "the secret is asked for"
         peer = f"127.0.0.1:{first.addresses['CLUSTER'].rpartition(':')[2]}"
         with node(1, cluster_peer=peer, **tls(own, 1)) as second, node(2, cluster_peer=peer, **tls(own, 2)) as third:
             for daemon, others in ((first, {1, 2}), (second, {0, 2}), (third, {0, 1})):

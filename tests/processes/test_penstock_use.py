@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -143,6 +144,18 @@ def test_ctrl_c_ends_what_waits_for_more(user: User, words: tuple[str, ...]) -> 
     with Tool(our_command("penstock"), *words, *jobs, "--nsqd-http-address", user.node.http) as tool:
         eventually(lambda: tool.out)
         assert (tool.stop(signal.SIGINT), tool.out[0], tool.lines) == (130, "x\n", [])
+
+
+def test_what_a_closed_pipe_did_not_take_is_delivered_at_once(user: User) -> None:
+    channel(user, "piped")
+    user("pub", "piped", "a", "b")
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*our_command("penstock"), "sub", "piped", "c", "--nsqd-http-address", user.node.http]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert sorted(user("sub", "piped", "c", "-n", "2")[0].split()) == ["a", "b"]
 
 
 def test_the_histogram_has_a_row_for_each_doubling() -> None:

@@ -9,7 +9,7 @@ import yaml
 from tests.daemons import ROOT
 from tests.requirements import promtool, require
 
-RULES = ROOT / "deploy/alerts.yaml"
+RULES, RECORDED = ROOT / "deploy/alerts.yaml", ROOT / "deploy/recording-rules.yaml"
 CHANNEL = '{instance="n",topic="t",channel="c"}'
 UP = {'up{job="nsqd",instance="n"}': "1x90", 'up{job="nsqlookupd",instance="l"}': "1x90"}
 # series in promtool's notation, one value per minute, and the alerts that they raise within 90 minutes
@@ -107,6 +107,8 @@ def test_the_series_of_each_case_raise_its_alerts(tmp_path: Path) -> None:
         for case, (series, names) in RAISED.items()
     ]
     path = tmp_path / "tests.yaml"
-    path.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))
+    path.write_text(
+        yaml.safe_dump({"rule_files": [str(RULES), str(RECORDED)], "evaluation_interval": "1m", "tests": tests})
+    )
     ran = subprocess.run([promtool(), "test", "rules", str(path)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -176,7 +176,7 @@ TRIED_BY = {
         "penstock.django.management.commands.penstock_worker", "penstock.django.tasks", "penstock.django.worker",
     ),
     "penstock/dramatiq/test_broker_process.py": (
-        "penstock.dramatiq.broker", "penstock.dramatiq.consumer", "penstock.jobs.shared",
+        "penstock.dramatiq.broker", "penstock.dramatiq.consumer", "penstock.dramatiq.tracing", "penstock.jobs.shared",
     ),
     "penstock/jobs/test_holder_process.py": ("penstock.jobs.holder",),
     "penstock/jobs/test_session.py": ("penstock.jobs.retries",),
@@ -196,7 +196,7 @@ TRIED_BY = {
     "penstock/spark/test_readers_process.py": ("penstock.spark.follower", "penstock.spark.reading", "penstock.spark.source",),
     "penstock/taskiq/test_broker_process.py": ("penstock.taskiq.broker",),
     "penstock/test_forks_process.py": ("penstock.forks", "penstock.launch",),
-    "penstock/lake/test_table.py": ("penstock.lake.schema", "penstock.lake.selection",),
+    "penstock/lake/test_table.py": ("penstock.lake.schema",),
     "pipeline/test_archiver_process.py": ("penstock.lake.task", "pipeline.archiver",),
     "pipeline/test_jobs.py": (
         "pipeline.compact", "pipeline.counts", "pipeline.history", "pipeline.report", "pipeline.rollup", "pipeline.rollups",

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from bench.ports import lease_port
-from docs.dashboards import DASHBOARDS
+from docs.dashboards import DASHBOARDS, recording_rules
 from docs.flags_page import DAEMONS, OPTIONS
 from docs.generate import GRAFANA
 from pipeline.command_line import parser
@@ -151,6 +151,13 @@ def test_dashboards_are_up_to_date_and_ask_for_what_is_there() -> None:
                 assert shown <= set(re.findall(r"\w+", by[1])), query
 
 
+def test_each_recorded_series_is_asked_for_and_the_other_way_round() -> None:
+    queries = [query.expr for one in DASHBOARDS for row in one.rows for panel in row for query in panel.queries]
+    asked = re.findall(r"\w+:\w+:\w+", " ".join(queries) + (ROOT / "deploy/alerts.yaml").read_text())
+    recorded = [rule["record"] for group in yaml.safe_load(recording_rules())["groups"] for rule in group["rules"]]
+    assert set(asked) == set(recorded)
+
+
 def test_the_archive_is_a_job_of_the_pipeline() -> None:
     words = command("archive")
     assert words[0] == "/opt/spark/bin/spark-submit"
@@ -171,6 +178,13 @@ def test_master_workers_and_images_are_there() -> None:
     stages = set(re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, re.MULTILINE))
     assert {one["build"]["target"] for one in SERVICES.values() if "build" in one} <= stages
     assert "USER 10001" in DOCKERFILE.split("AS daemons")[1].split("FROM")[0]
+
+
+@pytest.mark.process
+def test_the_workflows_pass_their_linter() -> None:
+    command = [str(Path(sys.executable).with_name("zizmor")), "--offline", "--no-progress", ".github/workflows"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 UNITS = sorted((ROOT / "deploy/systemd").glob("*.service"))

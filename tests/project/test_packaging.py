@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.debian import PROGRAMS, package
-from deploy.release import SUMS, ReleaseError, newest_change, release
+from deploy.release import SUMS, ReleaseError, newest_change, release, require_committed
 from penstock import __version__
 from tests.cases import each
 from tests.daemons import ROOT
@@ -97,6 +97,15 @@ def test_the_changelog_must_begin_with_the_version(tmp_path: Path, monkeypatch: 
         release(tmp_path)
 
 
+def test_only_a_commit_is_released(tmp_path: Path) -> None:
+    for command in ("init --quiet", "-c user.name=a -c user.email=a@b commit --quiet --allow-empty --message=a"):
+        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+    require_committed(tmp_path)
+    (tmp_path / "new.txt").touch()
+    with pytest.raises(ReleaseError, match=r"new\.txt"):
+        require_committed(tmp_path)
+
+
 def test_two_top_level_names_with_the_rooms_inside(wheel: Path) -> None:
     files = set(zipfile.ZipFile(wheel).namelist())
     names = {name.split("/")[0] for name in files}
@@ -125,3 +134,8 @@ def test_console_scripts_find_their_rooms(wheel: Path, tmp_path: Path) -> None:
     where = "import sys, penstock, penstock.launch; print(penstock.__file__)"
     shown = subprocess.run([python, "-I", "-c", where], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert str(tmp_path) in shown
+
+
+def test_make_lake_installs_what_the_readme_imports() -> None:
+    (imported,) = re.findall(r"^import (\w+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert f"--editable '.[lake]' {imported}" in (ROOT / "Makefile").read_text()

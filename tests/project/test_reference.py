@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from docs.dashboards import recording_rules
 from docs.flags_page import OPTIONS, penstock_parser
-from docs.generate import ALERTS, PAGES, REFERENCE, nsqadmin_alerts
+from docs.generate import ALERTS, PAGES, RECORDED, REFERENCE, nsqadmin_alerts
 from docs.route_table import NSQADMIN
 from shared.options import specs
 from shared.topic_config import SETTINGS
@@ -37,8 +38,15 @@ def test_pages_are_up_to_date(name: str) -> None:
     assert (REFERENCE / name).read_text() == PAGES[name](), "run: make reference"
 
 
+def test_each_command_of_penstock_has_an_example_that_was_executed() -> None:
+    shown = re.findall(r"^\$ .*$", (REFERENCE / "cli.md").read_text(), re.MULTILINE)
+    executed = {name for line in shown for name in re.findall(r"\bpenstock ([a-z-]+)", line)}
+    assert executed == set(next(action.choices for action in penstock_parser()._actions if action.choices))
+
+
 def test_the_alerts_of_nsqadmin_are_up_to_date() -> None:
     assert ALERTS.read_text() == nsqadmin_alerts(), "run: make reference"
+    assert RECORDED.read_text() == recording_rules(), "run: make reference"
 
 
 @each("page", GUIDES)

@@ -13,7 +13,7 @@ SCRIPTS = tuple(f"admin/static/{name}.js" for name in ("charts", "keys", "live",
 RETIRED = {
     r"\bleft/s\b": "Finished/s", r"\blately\b": "name the period", r"\boldest waits\b": "Oldest message",
     r"\bwaits? for [0-9{]": "Oldest message: AGE", r"\bfor ever\b": "until unpaused, or: no limit",
-    r"\bto the content\b": "Skip to content", r"\b(name|body|header|words) has\b": "Filter by, or: Search",
+    r"\bto the content\b": "Skip to content", r"\b(name|body|header|words) has$": "Filter by, or: Search",
     r"\blooking changes\b": "Read-only view: delivery is not affected",
     r"\bsomebody\b": "anonymous, or say who",
     r"\bnobody (is|can|has|reads|logs|was|asked)\b": "say what happened to what",

@@ -11,11 +11,6 @@ from shared.topic_config import (
     MOST_CHANNELS,
     SETTINGS,
     Durability,
-    OnBury,
-    OnExpire,
-    Ordering,
-    Overflow,
-    Switch,
     TopicConfig,
     dump,
     load,
@@ -23,11 +18,7 @@ from shared.topic_config import (
 from tests.cases import each
 from tests.nsqd.any_config import CHOICES
 
-ALL = TopicConfig(
-    Durability.OS, 90_000_000_000, 5, 3, 0, Retry.parse("fixed(5s)"), 4, 7, 2, 3, Switch.ON, 60, OnExpire.DROP, 9, 8,
-    Overflow.REFUSE,
-    Ordering.GROUP, OnBury.HOLD, "dead",
-)  # fmt: skip
+ALL = TopicConfig(**{name: values[-1] for name, values in CHOICES.items()})
 OF_A_CHANNEL = TopicConfig(rate=2).with_channel("c", TopicConfig(max_attempts=0, retry=Retry()))
 
 
@@ -93,7 +84,7 @@ def test_a_channel_has_its_own_settings_and_for_the_rest_the_topics_settings() -
 
 
 def test_the_simulators_know_every_setting() -> None:
-    assert CHOICES.keys() == SETTINGS.keys()
+    assert CHOICES.keys() == SETTINGS.keys(), "CHOICES of tests/nsqd/any_config.py has values of each setting"
 
 
 def test_each_setting_says_what_it_is() -> None:

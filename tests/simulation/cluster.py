@@ -316,7 +316,7 @@ class ClusterRun:
         elif attributes := attributes or self.governed.attributes(publish):
             topic.publish_with([body], attributes)
         elif random.random() < 0.1:
-            topic.intake.publish_deferred(body, node.clock.now + random.choice((50, 2000)) * MS)
+            topic.intake.publish_with([body], due=node.clock.now + random.choice((50, 2000)) * MS)
         else:
             topic.publish([body], len(body))
         self.expect(machine, node, publish)

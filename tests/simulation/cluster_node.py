@@ -471,7 +471,7 @@ class ClusterNode(SimNode):
             config = configs[name]
             is_new = name not in self.broker.topics
             topic = self.broker.topic(name)
-            if is_new and topic.config != config:
+            if is_new and topic.config != config and name not in self.cluster.configs.known:
                 topic.configure(config)
             if name != JOBS and name not in jobs.topics and name not in planned.topics:
                 topic.channel(CHANNEL)

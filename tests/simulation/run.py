@@ -91,7 +91,7 @@ class Operator:
             elif attributes:
                 topic.publish_with([body], attributes, due)
             elif due:
-                topic.intake.publish_deferred(body, due)
+                topic.intake.publish_with([body], due=due)
             else:
                 topic.publish([body], len(body))
 

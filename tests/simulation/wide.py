@@ -27,6 +27,7 @@ from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
 from nsqd.storage.log.history import LogHistory
 from shared.topic_config import TopicConfig
+from tests.nsqd.any_config import HARMLESS, any_config
 from tests.nsqd.core.node import MS, SECOND
 from tests.simulation.books import Publish, number_of
 
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
     from tests.simulation.cluster_node import ClusterNode, Reply
     from tests.simulation.machine import Machine
 
-JOBS, READ = "jobs", "read"  # topics
+JOBS, READ, SET = "jobs", "read", "set"  # topics; nothing is published into the last, which operators give any settings
 CURSOR, HOLD = "reader", 1000 * 3600 * SECOND
 RETENTIONS = (5 * SECOND, 3600 * SECOND)
-WIDE_TOPICS = {JOBS: TopicConfig(), READ: TopicConfig(retention=RETENTIONS[0])}
+WIDE_TOPICS = {JOBS: TopicConfig(), READ: TopicConfig(retention=RETENTIONS[0]), SET: TopicConfig()}
 MOST_READ = 2000  # bytes that the client with the cursor reads at a time
 MOST_RESERVED = 30  # jobs of one worker
 
@@ -267,10 +268,12 @@ class Wide:
 
     def _configure(self, node: ClusterNode) -> None:
         random = self._random
-        name = random.choice(("two", READ))
+        name = random.choice(("two", READ, SET))
         topic = node.broker.topics[name]
         if name == READ:
             config = TopicConfig(retention=random.choice(RETENTIONS))
+        elif name == SET:
+            config = any_config(random, HARMLESS)
         else:
             config = TopicConfig(replicate=min(random.choice((1, 2, 2, 3)), 1 + node.sizes.replicas))  # as HTTP has it
         topic.configure(config)
@@ -293,11 +296,8 @@ class Wide:
             for broker in node.broker.logs:
                 for word in first.values():
                     topic, config = broker.topics.get(word.topic), word.config
-                    is_so = topic is None or (
-                        config.retention in (None, topic.config.retention)
-                        and config.replicate in (None, topic.config.replicate)
-                    )
-                    assert is_so, f"a promoted log does not have the configuration {word}"
+                    is_so = topic is None or topic.config == config
+                    assert is_so, f"a log does not have the configuration {word}: {topic}"
         older = [word for name, word in self._agreed.items() if name not in first or first[name].version < word.version]
         assert not older, f"nodes have forgotten {older}"
         self._agreed = dict(first)

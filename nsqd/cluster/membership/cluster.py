@@ -100,8 +100,8 @@ class Cluster:
         self._random = random
         self._seeds = [address for address in seeds if address != credentials.own.address]
         self._found: list[str] = []  # addresses of nodes that nsqlookupd knows
-        self.is_leaving = False  # it hands its logs over, and ends
         self.is_searching = False  # nsqlookupd is asked for them, and has not responded yet
+        self.is_leaving = False  # this node hands its logs over, and ends
         self._dials: dict[str, _Dial] = {}
         # records of another run of a node, by its number, while the known run has a connection here
         self._withheld: dict[int, Member] = {}
@@ -290,6 +290,8 @@ class Cluster:
     def _note_refusal(self, link: Link) -> None:
         peer, is_second = link.handshake.peer, link.closing.endswith(SECOND_CONNECTION)
         if link.peer is None and peer is not None and link.handshake.has_proof and not is_second:
+            if self.membership.records.get(peer.number) == Member(peer, Standing.LEFT):
+                return  # nothing is wrong: it is about to end
             self.refusals[peer.number] = peer.address, link.closing
 
     def receive_members(self, link: Link, records: list[Member], now: int) -> None:

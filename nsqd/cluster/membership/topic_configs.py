@@ -16,7 +16,7 @@ See docs/contributing/design/cluster-protocol.md#configurations-of-topics.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -38,6 +38,7 @@ MOST_SETTINGS = 100  # of a topic, those of a later version included
 MOST_CONFIGS = 10_000  # topics of which a node remembers the configuration
 MOST_VALUE = (1 << 62) - 1
 FIELDS = 4  # of a configuration
+RETENTION = ("retention", "retention_bytes")  # settings
 
 
 class VersionedConfig(NamedTuple):
@@ -177,12 +178,12 @@ class TopicConfigs(Part):
 def use(record: VersionedConfig, topic: Topic | None) -> None:
     """Have a topic of a log as `record` says, if the log has it, within a turn.
 
-    A part that `record` leaves to the node's setting stays as the log has it: a default never discards retained messages.
+    Retention that `record` leaves to the node's setting stays as the log has it: a default never discards messages.
     """
     if topic is None:
         return
-    given = {name: value for name, value in asdict(record.config).items() if value is not None}
-    config = replace(topic.config, **given)
+    kept = {name: getattr(topic.config, name) for name in RETENTION if getattr(record.config, name) is None}
+    config = replace(record.config, **kept)
     if config != topic.config and not topic.ephemeral:
         topic.configure(config)
 

@@ -4,7 +4,7 @@
 |---|---|
 | WANT | name of a queue; how many clients of the sender wait for its jobs |
 | BODY | bytes: a part of the body of the next LOAN |
-| LOAN | number of the loan, queue, message id, ttl, retry, reservation, nacks, deliveries, rest of the body, times |
+| LOAN | number of the loan, queue, message id, ttl, retry, reservation, nacks, deliveries, rest of headers and body, times |
 | TOOK | number of the last loan that came; one byte more: its client has the job only until it disconnects |
 | RETURN | number of the loan, message id, reservation; whether a client had the job, and is gone: else no client waited |
 | ASK | number of the request; size and text of the rights of the client (Rights.dump); bytes: a command of Disque, as clients
@@ -47,13 +47,13 @@ def unpack_want(content: bytes) -> tuple[str, int]:
 
 def pack_loan(loan: Loan) -> Iterator[bytes]:
     """Yield the frames of a loan, BODYs and then LOAN."""
-    at, last = 0, max(0, len(loan.body) - MOST_PART)
+    at, last = 0, max(0, len(loan.content) - MOST_PART)
     while at < last:
-        yield encode(FrameKind.BODY, loan.body[at : at + MOST_PART])
+        yield encode(FrameKind.BODY, loan.content[at : at + MOST_PART])
         at += MOST_PART
     place = loan.number, loan.queue, loan.message_id
     counts = loan.ttl, loan.retry, loan.reservation, loan.nacks, loan.additional_deliveries
-    yield encode(FrameKind.LOAN, msgpack.packb([*place, *counts, loan.body[at:], loan.lent, loan.ends]))
+    yield encode(FrameKind.LOAN, msgpack.packb([*place, *counts, loan.content[at:], loan.lent, loan.ends]))
 
 
 def unpack_loan(content: bytes, before: bytes) -> Loan:

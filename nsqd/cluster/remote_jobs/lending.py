@@ -42,6 +42,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.worker import Names, Worker
+from penstock.protocol.headers import split_headers
 from shared.values import SECOND
 
 MOST_QUEUES = 10_000  # for which clients of one other node wait
@@ -71,7 +72,7 @@ class _Credit:
         self.guest = guest
         self.left = 0  # jobs
         self.worker = Worker(self, guest.lending.queues.holder)
-        self.worker.is_guest = True
+        self.worker.is_guest = self.worker.takes_headers = True
         self.worker.watching = Names(queue)
 
     def reserved(self, tube: str, job: Job, body: bytes) -> None:
@@ -260,7 +261,12 @@ class Lending:
                 if len(parts) > MOST_BYTES:
                     raise PeerError("the body of a loan is too large")
             case FrameKind.LOAN:
-                self._borrow(link, unpack_loan(content, bytes(self._parts.pop(number, b""))))
+                loan = unpack_loan(content, bytes(self._parts.pop(number, b"")))
+                try:
+                    split_headers(loan.content)
+                except ValueError as error:
+                    raise PeerError(f"the headers of a loan: {error}") from error
+                self._borrow(link, loan)
             case FrameKind.TOOK:
                 self._confirm(number, *unpack_number(content))
             case FrameKind.RETURN:
@@ -407,8 +413,9 @@ class Lending:
             if loan.ends and ttl <= 0:
                 continue
             options = JobOptions(ttr=0, was_put=True, ttl=ttl, copies=1)
+            headers, body = split_headers(loan.content)
             try:
-                self.queues.tubes.put_into(loan.queue, [loan.body], options)
+                self.queues.tubes.put_into(loan.queue, [body], options, headers)
             except (TooMany, TooFewCopies):
                 self._unplaced.append(loan)
 

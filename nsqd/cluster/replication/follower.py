@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from hashlib import sha256
 from typing import Protocol, TypeVar
 
@@ -37,6 +38,15 @@ class AtOnce:
         done(result)
 
 
+class Phase(Enum):
+    """How a follower gets the log."""
+
+    ASKED = "asked"  # not at all: it has not said yet what it has
+    RESYNCING = "resyncing"  # from the files, in a full resync: it writes the bytes apart, until SWITCH
+    CATCHING_UP = "catching up"  # from the files
+    LIVE = "live"  # it has everything, and gets each group when it is written
+
+
 @dataclass(slots=True)
 class Follower:
     """The state of one follower at the leader, over one connection."""
@@ -47,9 +57,7 @@ class Follower:
     at: int = 0  # offset in that segment's file; 0: the segment's header comes next
     file: SegmentFile | None = None  # which was begun there
     asked: int = 0  # how often it was asked what it has
-    is_asked: bool = True  # it has not said yet what it has
-    is_live: bool = False  # it has everything, and gets each group when it is written
-    is_resyncing: bool = False  # a full resync: it writes the bytes apart, until SWITCH
+    phase: Phase = Phase.ASKED
     is_reading: bool = False  # bytes are being read for it
     is_caught_up: bool = False  # it has had everything since it was asked; it may lag since
     has_replica: bool = False  # what it says that it has counts
@@ -58,6 +66,19 @@ class Follower:
     ask_at: int = 0  # when it is asked once more what it has, monotonic ns; 0: not at all
     failure: str = ""  # why it cannot continue at present
     kept: list[int] = field(default_factory=list)  # the segments that it was last told to keep
+
+    @property
+    def is_live(self) -> bool:
+        return self.phase is Phase.LIVE
+
+    @property
+    def is_resyncing(self) -> bool:
+        return self.phase is Phase.RESYNCING
+
+    @property
+    def reads_files(self) -> bool:
+        """Return True while the next bytes for it are those of the files."""
+        return self.phase in (Phase.RESYNCING, Phase.CATCHING_UP)
 
 
 class Batch:

@@ -17,7 +17,7 @@ from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.leader_frames import LogExtent
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.common_point import common_end, continued, first_missing
-from nsqd.cluster.replication.follower import Batch, Follower, KnownNode, Work, chosen
+from nsqd.cluster.replication.follower import Batch, Follower, KnownNode, Phase, Work, chosen
 from nsqd.cluster.replication.in_sync import InSync
 from nsqd.cluster.replication.lag import LAGGING, WriteTimes
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
@@ -43,7 +43,8 @@ NO_ROOM_FOR = 600_000_000_000
 HOLD = 30_000_000_000  # ns for which segments are kept after some bytes were sent
 OUT_OF_SYNC = 5_000_000_000  # ns after which a follower that does not keep up is removed from the in-sync ones
 KEEP_EVERY = 1_000_000_000  # ns between two checks of which segments are gone
-REPORT_EVERY = 60_000_000_000  # ns between two lines about replies that were given up
+REPORT_EVERY = 60_000_000_000  # ns between two lines about replies that were given up, or about publishes that wait
+LATE = 500_000_000  # ns that a publish waits for copies until a line says for which nodes
 
 
 class LeaderSide:
@@ -83,6 +84,7 @@ class LeaderSide:
         self._keep_due = 0
         self._now = 0  # time of the last tick
         self._write_times = WriteTimes(source.end)
+        self._late_due = 0  # monotonic ns: when the log may have the next line about publishes that wait
         self._reported = 0  # replies given up that the log has a line about
         self._report_due = 0  # monotonic ns: when it may have the next one
         self._reached = 0  # position up to which a follower had a log whose sync has failed
@@ -111,12 +113,13 @@ class LeaderSide:
         for follower in self.followers.values():
             if 0 < follower.ask_at <= now:
                 self._ask(follower)
-        self._count()
-        self._name(wanted, now)
+        self._update_copies()
+        self._record_in_sync(wanted, now)
         self._release(wanted)
         if now >= self._keep_due:
             self._keep_due = now + KEEP_EVERY
             self._send_segments()
+        self._report_late(now)
         self.copies.expire(now)
         self._report_given_up(now)
         self._write_times.note(self.source.end, now)
@@ -132,9 +135,20 @@ class LeaderSide:
             log.warning("CLUSTER: %d replies to publishes into %s were given up: no copy in time", count, self._whose)
             self._reported, self._report_due = self.copies.given_up, now + REPORT_EVERY
 
+    def _report_late(self, now: int) -> None:
+        """Log for which nodes publishes have waited for long, at most once in REPORT_EVERY."""
+        waited = self.copies.longest_wait(now)
+        if waited >= LATE and now >= self._late_due:
+            late = sorted(number for number, one in self.followers.items() if one.written < self.source.end)
+            log.info(
+                "CLUSTER: publishes into %s have waited for copies for %.1f s: nodes %s have not confirmed them",
+                self._whose, waited / SECOND, late,
+            )  # fmt: skip
+            self._late_due = now + REPORT_EVERY
+
     def _ask(self, follower: Follower) -> None:
         """Ask a follower what it has. Its earlier reports no longer count."""
-        follower.ask_at, follower.is_asked = 0, True
+        follower.ask_at, follower.phase = 0, Phase.ASKED
         follower.asked += 1
         self._send(follower.link, stream.pack_follow(follower.asked))
 
@@ -175,7 +189,7 @@ class LeaderSide:
     def _lose(self, number: int) -> None:
         self.source.hold(number, 0)
         del self.followers[number]
-        self._count()
+        self._update_copies()
 
     def _release(self, wanted: list[int]) -> None:
         """Send DROP to the nodes that are not assigned.
@@ -195,7 +209,7 @@ class LeaderSide:
                 self._dropped[number] = link
                 self.followers.pop(number, None)
                 self._send(link, stream.pack_epochs(FrameKind.DROP, self.source.epochs()))
-        self._count()
+        self._update_copies()
 
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
         """Take what a follower says. Raises PeerError."""
@@ -204,7 +218,7 @@ class LeaderSide:
             return  # it was let go meanwhile
         if kind is FrameKind.HAVE:
             have = stream.unpack_have(content)
-            if not follower.is_asked or have.asked != follower.asked:
+            if follower.phase is not Phase.ASKED or have.asked != follower.asked:
                 return  # it has written more since then, or will get another frame
             try:
                 self._begin(follower, have)
@@ -217,7 +231,7 @@ class LeaderSide:
                 raise PeerError("a replica cannot have more than the log")
             follower.written, follower.durable = written, durable
             follower.has_replica = True
-            self._count()
+            self._update_copies()
             self.pump()
         else:
             self._gave_up(follower, stream.unpack_gave_up(content) or "for no reason")
@@ -225,21 +239,21 @@ class LeaderSide:
     def _gave_up(self, follower: Follower, why: str) -> None:
         """Handle that a follower cannot continue at present. It reports again what it has when it can."""
         follower.failure = why
-        follower.is_live = follower.has_replica = follower.is_caught_up = False
-        follower.is_asked = True
+        follower.phase = Phase.ASKED
+        follower.has_replica = follower.is_caught_up = False
         if why == stream.NOT_LEADER:  # it does not know yet that this node has promoted the log
             follower.ask_at = self._now + ASK_OTHERWISE
         else:
             log.warning("CLUSTER: node %d cannot copy %s at present: %s", follower.number, self._whose, why)
         if why == stream.NO_SPACE:
             self._without_room[follower.number] = self._now
-        self._count()
+        self._update_copies()
 
     # resync
 
     def _begin(self, follower: Follower, have: stream.Have) -> None:
         """Decide from where on the log is sent to a follower. Raises OSError if a segment cannot be read."""
-        follower.is_asked = follower.is_live = follower.has_replica = follower.is_caught_up = False
+        follower.has_replica = follower.is_caught_up = False
         follower.failure = ""
         follower.kept = []
         source = self.source
@@ -248,12 +262,12 @@ class LeaderSide:
         bases = source.bases()
         place = continued(source, bases, common, have)
         if place is not None:
-            follower.is_resyncing = False
+            follower.phase = Phase.CATCHING_UP
             follower.base, follower.at = place
             follower.file = source.file(follower.base) if follower.at else None
             self._send(follower.link, stream.pack_epochs(FrameKind.RESUME, epochs))
         else:
-            follower.is_resyncing = True
+            follower.phase = Phase.RESYNCING
             follower.base, follower.at, follower.file = first_missing(source, bases, common, have), 0, None
             self._send(follower.link, stream.pack_resync(follower.base, epochs))
         self._hold(follower)
@@ -299,7 +313,7 @@ class LeaderSide:
             link = follower.link
             is_behind = follower.has_replica and self.source.end - follower.written > MOST_BEHIND
             if link.backlog > MOST_LIVE or is_behind:
-                follower.is_live = False  # it is sent the rest from the files
+                follower.phase = Phase.CATCHING_UP
                 follower.base, follower.at = segment, at
                 follower.file = self.source.file(segment)
                 continue
@@ -336,13 +350,13 @@ class LeaderSide:
     def _ask_again(self, follower: Follower) -> None:
         """Begin again with a follower, soon: the file that was being sent no longer exists."""
         follower.ask_at = self._now + ASK_AFTER
-        follower.is_asked, follower.is_live, follower.is_caught_up = True, False, False
-        self._count()
+        follower.phase, follower.is_caught_up = Phase.ASKED, False
+        self._update_copies()
 
     def _send_next(self, follower: Follower) -> bool:
         """Send the next bytes to a follower, or have it read. Returns False if nothing more can be done now. Raises OSError."""
         link, source = follower.link, self.source
-        if follower.is_live or follower.is_asked or follower.is_reading or link.closing or link.backlog > CHUNK:
+        if not follower.reads_files or follower.is_reading or link.closing or link.backlog > CHUNK:
             return False
         if follower.has_replica and self._sent(follower) - follower.written > MOST_BEHIND:
             return False
@@ -378,11 +392,10 @@ class LeaderSide:
             return True
         if follower.is_resyncing:
             self._send(link, stream.pack_switch(source.end))
-            follower.is_resyncing = False
-        follower.is_live = True
+        follower.phase = Phase.LIVE
         source.hold(follower.number, 0)
         self._send(link, stream.pack_sync(True))  # replies may wait for what was sent from the files
-        self._count()
+        self._update_copies()
         log.info("CLUSTER: node %d has been sent all of %s", follower.number, self._whose)
         return False
 
@@ -413,7 +426,7 @@ class LeaderSide:
 
     def _read(self, follower: Follower, file: SegmentFile, at: int, result: tuple[bytes, int] | OSError) -> None:
         follower.is_reading = False
-        if self.followers.get(follower.number) is not follower or follower.is_asked or follower.is_live:
+        if self.followers.get(follower.number) is not follower or not follower.reads_files:
             return
         if (follower.file, follower.at) != (file, at):  # it has said meanwhile that it needs something else
             self.pump()
@@ -436,7 +449,7 @@ class LeaderSide:
         elif not result:
             log.error("CLUSTER: the segment at %d is missing here, and no other node has it", base)
             self.source.forget(base)
-        if result is not True and self.followers.get(follower.number) is follower and not follower.is_asked:
+        if result is not True and self.followers.get(follower.number) is follower and follower.phase is not Phase.ASKED:
             self._ask_again(follower)
         self.pump()
 
@@ -459,14 +472,15 @@ class LeaderSide:
             return
         bases = self.source.bases()
         for follower in self.followers.values():
-            if follower.has_replica and not (follower.is_asked or follower.is_resyncing) and follower.kept != bases:
+            if follower.has_replica and follower.phase in (Phase.CATCHING_UP, Phase.LIVE) and follower.kept != bases:
                 if not set(follower.kept) <= set(bases) or not follower.kept:
                     self._send(follower.link, stream.pack_keep(self.source.end, bases))
                 follower.kept = bases
 
     # how far the copies are
 
-    def _count(self) -> None:
+    def _update_copies(self) -> None:
+        """Move the marks of the copies to where the in-sync followers are, and note which followers have caught up."""
         whole = [follower for follower in self.followers.values() if follower.has_replica]
         for follower in whole:
             follower.is_caught_up |= follower.is_live
@@ -484,7 +498,7 @@ class LeaderSide:
             self.source.hold(number, 0)
         self.followers.clear()
 
-    def _name(self, wanted: list[int], now: int) -> None:
+    def _record_in_sync(self, wanted: list[int], now: int) -> None:
         """Record the in-sync followers in the log, if they changed."""
         if self.source.is_broken:
             return
@@ -550,7 +564,7 @@ class LeaderSide:
 def _state(follower: Follower, counts: bool, lag: int) -> str:
     if follower.failure:
         return "failed"
-    if follower.is_asked:
+    if follower.phase is Phase.ASKED:
         return "asked"
     if not (follower.is_caught_up and counts):
         return "catching up"

@@ -56,11 +56,16 @@ class Kept:
     reported: tuple[int, int] = (-1, -1)  # positions of the last COPIED
     failure: str = ""
     retry_at: int = 0
-    # after DROP, the log's epochs: the replica is removed when no operation is in progress. None: the leader needs it
+    # after DROP, the log's epochs: the replica is removed when it is not busy. None: the leader needs it
     dropped: stream.Epochs | None = None
     trusted: int | None = None  # a sync has failed: bytes after this position cannot be trusted
-    # this node is to lead the log: called with the replica's directory, or an error, when no operation is in progress
+    # this node is to lead the log: called with the replica's directory, or an error, when the replica is not busy
     on_released: Callable[[Disk | OSError], None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Return True while the replica is opened, or synced by a thread: what else is to be done with it waits."""
+        return self.is_opening or self.running is not None
 
 
 class Replicas:
@@ -169,7 +174,7 @@ class Replicas:
 
     def _answer(self, kept: Kept) -> None:
         """Send the leader HAVE, once the replica is open and no sync is in progress."""
-        if not kept.is_asked or kept.is_opening or kept.running is not None or kept.link is None:
+        if not kept.is_asked or kept.is_busy or kept.link is None:
             return  # HAVE is sent when that is over
         if kept.must_reopen and kept.replica is not None:
             kept.replica.close()
@@ -304,7 +309,7 @@ class Replicas:
         for kept in self.kept.values():
             replica = kept.replica
             if kept.failure:
-                if now < kept.retry_at or kept.running is not None or kept.is_opening:
+                if now < kept.retry_at or kept.is_busy:
                     continue
                 if kept.link is None:  # its leader may be lost: the replica must be readable
                     self._begin_opening(kept)
@@ -356,7 +361,7 @@ class Replicas:
         `epochs`: those of the log. The leader may have an old copy of it, and this replica the only copy of acknowledged
         messages.
         """
-        if kept.running is not None or kept.is_opening:
+        if kept.is_busy:
             return  # it is removed when that is over: DROP is sent once
         if kept.replica is None:
             self._begin_opening(kept)
@@ -401,7 +406,7 @@ class Replicas:
         self._release(kept)
 
     def _release(self, kept: Kept) -> None:
-        if kept.on_released is None or kept.running is not None or kept.is_opening:
+        if kept.on_released is None or kept.is_busy:
             return
         if kept.replica is None and not kept.failure:
             self._begin_opening(kept)

@@ -216,14 +216,14 @@ class Channel:
         self.journal.requeue((message.ordinal,), message.attempts, message.failures, due)
         if self.backlog.is_grouped and self.backlog.came_back(message.ordinal):
             self.wake()
-        self.wait(message, due, now)
+        self.defer(message, due, now)
 
     def put_back(self, message: Message) -> None:
         """Make a message ready again, in the retry queue of the backlog, and wake the channel."""
         self.backlog.put_back(message)
         self.wake()
 
-    def wait(self, message: Message, due: int, now: int) -> None:
+    def defer(self, message: Message, due: int, now: int) -> None:
         """Defer a message until `due` (monotonic ns), or make it ready at once if `due` is 0."""
         if due:
             self.deferred.push(due, message, now)
@@ -384,7 +384,7 @@ class Channel:
     def own(self, due: int, message: Message, now: int) -> None:
         """Take over a message from the topic's delay queue: it waits in this channel now, until `due` (monotonic ns)."""
         self.delayed -= 1
-        self.wait(message, due, now)
+        self.defer(message, due, now)
 
     def release(self, message: Message) -> None:
         """Make a message ready whose delay in the topic's delay queue is over."""
@@ -429,12 +429,13 @@ class Channel:
             taken = self.backlog.pop_ready(count, room)
             if taken is None:
                 return []
-            if self.expiry is not None or taken[4].has_ttl:
-                taken, is_expired = (self.expiry or self.expect_ttl()).cut(self.backlog, taken, self._agenda.wall)
-                if is_expired:
-                    self._end_expired(taken[0], taken[1], taken[3])
-                    continue
             message, first, frames, ids, extent = taken
+            if self.expiry is not None or extent.has_ttl:
+                taken, is_expired = (self.expiry or self.expect_ttl()).cut(self.backlog, taken, self._agenda.wall)
+                message, first, frames, ids, extent = taken
+                if is_expired:
+                    self._end_expired(message, first, ids)
+                    continue
             deadline = now + consumer.msg_timeout
             stamps = b"" if self.measures is None else b"".join([frame[STAMP] for frame in frames])
             if message is None:

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
+from operator import attrgetter
 from struct import unpack
 from typing import Protocol
 
@@ -21,6 +22,7 @@ NOT_IN_FLIGHT = "ID not in flight"
 NOT_OWNER = "client does not own message"
 NOT_STUCK = -1  # in place of an ordinal
 STAMP_SIZE = 8
+_last = attrgetter("last")
 
 
 class DeliveryOwner(Protocol):
@@ -67,10 +69,6 @@ class Run:
         self.groups: Sequence[bytes] = ()
         self.stamps = stamps  # publish times, 8 bytes for each message from `first` on; b"": not measured
         self.loose: dict[bytes, int] | None = None
-
-    def last_id(self) -> bytes:
-        """Return the highest id of the run as it was delivered."""
-        return self.last
 
     def holds(self, message_id: bytes) -> bool:
         """Return True if the message is in flight in this run and the run has not fallen apart."""
@@ -309,7 +307,7 @@ class InFlight:
         """Return the error's text for a consumer that cannot finish a message, because it does not have it in flight."""
         if message_id in self._loose:
             return NOT_OWNER
-        place = bisect_left(self._fresh, message_id, key=Run.last_id)
+        place = bisect_left(self._fresh, message_id, key=_last)
         if place < len(self._fresh) and self._fresh[place].holds(message_id):
             return NOT_OWNER
         return NOT_IN_FLIGHT

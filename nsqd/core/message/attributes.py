@@ -17,11 +17,23 @@ from typing import Any
 
 import msgpack
 
-from penstock.protocol.headers import GROUP, MOST_PRIORITY, PRIORITY, TTL, USUAL_PRIORITY, Headers
+from penstock.protocol.headers import (
+    AFTER,
+    BATCH,
+    DELIVER_AT,
+    GROUP,
+    MOST_PRIORITY,
+    PRIORITY,
+    TTL,
+    UNIQUE,
+    USUAL_PRIORITY,
+    Headers,
+)
 from shared.values import parse_duration
 
 MOST_WORD = 128  # characters of a key, or of a producer's name
 MOST_SEQUENCE = (1 << 62) - 1
+ASKING = frozenset((BATCH, AFTER, DELIVER_AT, UNIQUE))  # headers that ask something of the node
 _WORD = frozenset(map(chr, range(0x21, 0x7F)))
 _GROUP_FIRST: bytes = b"\x92" + msgpack.packb(GROUP)  # in msgpack: the beginning of a pair with that name
 _GROUP_AT = 2 + len(_GROUP_FIRST)  # the byte of packed attributes that has the size of such a value

@@ -22,7 +22,7 @@ ID_SIZE = 16
 # the bytes of a frame that hold its type, its publish time and its attempts
 TYPE, STAMP, ATTEMPTS = slice(4, 8), slice(8, 16), slice(16, 18)
 
-_HEAD = Struct(">iiqH")
+HEAD = Struct(">iiqH")
 _REST = Struct(">iqH")
 _SIZE = Struct(">i")
 _TYPED = Struct(">ii")
@@ -42,7 +42,7 @@ def encode(bodies: Sequence[bytes], sizes: Collection[int], ids: Sequence[Ids], 
         stop = start + len(block.lows)
         part = bodies if stop - start == len(bodies) else bodies[start:stop]
         if len(sizes) == 1:  # measured: 55 ns a message here, 150 ns below
-            head = _HEAD.pack(len(part[0]) + HEADER_SIZE - 4, MESSAGE, timestamp, 1) + block.prefix
+            head = HEAD.pack(len(part[0]) + HEADER_SIZE - 4, MESSAGE, timestamp, 1) + block.prefix
             frames += map(b"".join, zip(repeat(head), block.lows, part))
         else:
             rest = _REST.pack(MESSAGE, timestamp, 1) + block.prefix
@@ -54,7 +54,7 @@ def encode(bodies: Sequence[bytes], sizes: Collection[int], ids: Sequence[Ids], 
 
 def encode_one(body: bytes, message_id: bytes, timestamp: int) -> bytes:
     """Return the frame of one newly published message. `timestamp`: ns since the epoch."""
-    return _HEAD.pack(len(body) + HEADER_SIZE - 4, MESSAGE, timestamp, 1) + message_id + body
+    return HEAD.pack(len(body) + HEADER_SIZE - 4, MESSAGE, timestamp, 1) + message_id + body
 
 
 _add_header = (HEADER_SIZE - 4).__add__

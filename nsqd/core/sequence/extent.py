@@ -67,6 +67,11 @@ class Extent:
                 frames[index] = with_headers(frames[index], headers)
         return frames
 
+    def headers_of(self, ordinal: int) -> bytes:
+        """Return the packed headers of a message, with their length."""
+        headers = [unpack(packed, start).headers for start, _, packed in self.attributed(ordinal, ordinal + 1)]
+        return pack_headers(headers[0] if headers else ())
+
     def group_of(self, ordinal: int) -> bytes:
         """Return the group of a message: its header `group`; b"": it is of none."""
         place = bisect_right(self.headers, ordinal, key=_start) - 1

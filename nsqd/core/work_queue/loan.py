@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from penstock.protocol.headers import body_of
+
 
 @dataclass(frozen=True, slots=True)
 class Loan:
@@ -15,6 +17,11 @@ class Loan:
     reservation: int  # which one of the job it is, counted from 1: no other client has that one
     nacks: int
     additional_deliveries: int
-    body: bytes
+    content: bytes  # the job's headers and its body (penstock/protocol/headers.py)
     lent: int = 0  # ns by the owner's monotonic clock: when it was lent
     ends: int = 0  # ns since the epoch by the owner's clock: when its time to live is over; 0: never
+
+    @property
+    def body(self) -> bytes:
+        """Return the job's body."""
+        return body_of(self.content)

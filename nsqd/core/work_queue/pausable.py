@@ -86,8 +86,8 @@ class Pausable(ABC):
         return self.paused is not None and self.paused.out
 
     @property
-    def is_shut(self) -> bool:
-        """Return True if the queue is paused for jobs that clients of Disque add."""
+    def refuses_jobs(self) -> bool:
+        """Return True if the queue is paused for jobs that clients of Disque add. Others may still put jobs."""
         return self.paused is not None and self.paused.into
 
     @property

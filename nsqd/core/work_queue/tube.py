@@ -236,8 +236,11 @@ class Tube(Pausable):
         self.finish(job)
         self.listed.expired += 1
 
-    def body(self, job: Job) -> bytes | None:
-        """Return the job's body. If it is corrupt on disk, forget the job and return None. Raise Reading if it must be read."""
+    def body(self, job: Job, with_headers: bool = False) -> bytes | None:
+        """Return the job's body, with its headers in front if asked (penstock/protocol/headers.py).
+
+        If it is corrupt on disk, forget the job and return None. Raise Reading if it must be read.
+        """
         extent = self.extents.read(job.ordinal)
         if extent is None:
             self.reading = True
@@ -247,7 +250,7 @@ class Tube(Pausable):
         if not frame:
             self._forget(job.ordinal, job.id, job.priority, job.state)
             return None
-        return frame[HEADER_SIZE:]
+        return (extent.headers_of(job.ordinal) if with_headers else b"") + frame[HEADER_SIZE:]
 
     def reserve(self, job: Job, worker: Worker, now: int) -> None:
         """Reserve a job that is not reserved for the worker, until its time to run is over. `now`: monotonic ns.
@@ -273,7 +276,7 @@ class Tube(Pausable):
         None: nothing was done, because there is no job, or one that is more than that to be looked at: see `next_ready`.
         """
         head = self.table.plain_head()
-        if head is None:
+        if head is None or worker.takes_headers:
             return None
         ordinal, (job_id, priority, ttr, created, reserves, ttl, failures, _) = head
         if not ttr or failures or is_over(created, ttl, self.agenda.wall):

@@ -29,8 +29,11 @@ class JobQueue(Protocol):
     def next_ready(self) -> Job | None:
         """Return the ready job that is to be reserved next; None: there is none now."""
 
-    def body(self, job: Job) -> bytes | None:
-        """Return the job's body, or None if it is corrupt on disk; then the job is gone. Raise Reading if it must be read."""
+    def body(self, job: Job, with_headers: bool = False) -> bytes | None:
+        """Return the job's body, or None if it is corrupt on disk; then the job is gone. Raise Reading if it must be read.
+
+        `with_headers`: with its headers in front (penstock/protocol/headers.py).
+        """
 
     def reserve(self, job: Job, worker: Worker, now: int) -> None:
         """Reserve a job that is not reserved for the worker. `now`: monotonic ns."""
@@ -196,7 +199,7 @@ class Waiters(Generic[Q]):
                     found = _earlier(found, queue.shards[1:], now)
             if found is None:
                 return None
-            body = found[0].body(found[1])
+            body = found[0].body(found[1], worker.takes_headers)
             if body is not None:
                 return *found, body
 

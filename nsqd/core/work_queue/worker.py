@@ -77,8 +77,8 @@ class Worker:
     """One client as the tubes see it."""
 
     __slots__ = (
-        "_ends", "holder", "holds", "is_guest", "produces", "sink", "takes_loans", "using", "waiting", "watching",
-        "works",
+        "_ends", "holder", "holds", "is_guest", "produces", "sink", "takes_headers", "takes_loans", "using", "waiting",
+        "watching", "works",
     )  # fmt: skip
 
     def __init__(self, sink: WorkerSink, holder: Worker | None = None) -> None:
@@ -87,6 +87,9 @@ class Worker:
         self.holder = holder if holder is not None else self
         self.is_guest = False  # True: it stands for clients of another node
         self.takes_loans = False  # True: it takes jobs that other nodes own
+        self.takes_headers = (
+            False  # True: bodies of jobs come with their headers in front (penstock/protocol/headers.py)
+        )
         self.using = DEFAULT
         self.watching = Names(DEFAULT)
         # by (number of the tube, or BORROWED; ordinal): when the reservation ends, monotonic ns

@@ -24,6 +24,7 @@ from nsqd.protocols.beanstalk.client import (
     job_reply,
 )
 from nsqd.protocols.beanstalk.rights import NEEDS
+from penstock.protocol.headers import body_of
 from shared.audit.event import Outcome
 from shared.values import SECOND
 
@@ -45,7 +46,8 @@ class Borrower(Client):
         if loan.retry:
             self._loans[loan.message_id] = lender, loan
             self.worker.hold(BORROWED, loan.message_id, self.broker.now + loan.retry * SECOND)
-        self.end_wait(job_reply(b"RESERVED", self.broker.tubes.index.client_id(loan.message_id), loan.body))
+        content = loan.content if self.worker.takes_headers else loan.body
+        self.end_wait(job_reply(b"RESERVED", self.broker.tubes.index.client_id(loan.message_id), content))
         return loan.retry > 0
 
     def _end_borrowed(self) -> None:
@@ -101,6 +103,9 @@ class Borrower(Client):
         if self.is_gone:
             return
         self.now = self.broker.now
+        if reply.startswith(b"FOUND ") and not self.worker.takes_headers:
+            content = reply[reply.index(b"\r\n") + 2 : -2]
+            reply = job_reply(b"FOUND", job_id, body_of(content))
         if reply == UNAUTHORIZED:
             self.record(verb.decode().rstrip(), str(job_id), Outcome.REFUSED)
         elif verb == b"kick-job ":

@@ -278,6 +278,7 @@ VERBS: dict[bytes, tuple[ArgumentReader, Need]] = {
     b"list-tubes-watched": (_nothing, _FREE),
     b"list-tube-used": (_nothing, _FREE),
     b"list-tubes": (_nothing, Need(Verb.STATS)),
+    b"headers": (_nothing, _FREE),
     b"quit": (lambda line, at: (), _FREE),
     b"pause-tube": (_pause, Need(Verb.ACT, About.TUBE)),
     b"clear-tube ": (_name, Need(Verb.DELETE, About.TUBE)),

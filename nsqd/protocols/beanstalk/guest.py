@@ -37,6 +37,7 @@ class Guest(Peer):
         is_its = found is not None and found[1].state is JobState.RESERVED and found[1].reserves == reservation
         if found is not None and is_its and line.startswith(_OF_HOLDERS):
             self.worker = found[0].reserved[found[1].ordinal]
+        own.takes_headers = True
         self.receive(line + b"\r\n", self.broker.now)
         self.worker = own
 

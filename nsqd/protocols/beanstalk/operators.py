@@ -24,6 +24,7 @@ from nsqd.protocols.beanstalk.client import (
 )
 from nsqd.protocols.beanstalk.commands import BadFormat
 from nsqd.protocols.beanstalk.states import STATES
+from penstock.protocol.headers import split_headers
 from shared.audit.event import Outcome
 from shared.auth.verbs import Verb
 from shared.values import SECOND
@@ -52,7 +53,7 @@ class Operator(Borrower):
         self._answer_found(command, self.broker.tubes.first(self.worker.using, state))
 
     def _answer_found(self, command: str, found: tuple[Tube, Job] | None) -> None:
-        body = found[0].body(found[1]) if found is not None else None
+        body = found[0].body(found[1], self.worker.takes_headers) if found is not None else None
         self._count(command)
         if found is None or body is None:
             self.fail(NOT_FOUND)
@@ -141,8 +142,8 @@ class Operator(Borrower):
             self.fail(DRAINING)
             return
         tube, job = found
-        body = tube.body(job)
-        if body is None:
+        content = tube.body(job, with_headers=True)
+        if content is None:
             self.fail(NOT_FOUND)
             return
         due = job.due if job.state is JobState.DELAYED else 0
@@ -153,7 +154,8 @@ class Operator(Borrower):
             return
         options = JobOptions(job.priority, job.ttr, job.delay if due else 0, due, True, ttl, job.copies)
         self.make_tube(name)
-        number = tubes.put_to(name, body, options)
+        headers, body = split_headers(content)
+        number = tubes.put_to(name, body, options, headers)
         self.promise(name)
         self.record("move-job", f"{tube.topic_name} {job_id} {name}")
         self._finish(job_id)

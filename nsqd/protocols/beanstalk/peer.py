@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from nsqd.core.limits import TooFewCopies, TooMany, TopicFull
-from nsqd.core.message.attributes import Attributes
+from nsqd.core.message.attributes import ASKING, NONE, Attributes
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.protocols.beanstalk.client import (
     AUTH,
+    BAD_FORMAT,
     BATCH_DONE,
     DEADLINE_SOON,
     DRAINING,
@@ -30,7 +32,7 @@ from nsqd.protocols.beanstalk.operators import Operator
 from nsqd.protocols.beanstalk.rights import allows, target
 from nsqd.protocols.job_client import UNITS_OF_A_TURN
 from nsqd.protocols.transport import NEVER
-from penstock.protocol.headers import BATCH, GROUP
+from penstock.protocol.headers import BATCH, GROUP, MOST_SIZE, Headers, split_headers
 from shared.audit.event import Outcome
 from shared.auth.verbs import Verb
 from shared.values import SECOND
@@ -74,7 +76,7 @@ class Peer(Operator):
         size, options = usual
         tubes, worker = self.broker.tubes, self.worker
         end = body + size + 2
-        if data[end - 2 : end] != b"\r\n" or self.broker.refusal:
+        if data[end - 2 : end] != b"\r\n" or self.broker.refusal or worker.takes_headers:
             return 0  # the put is not complete, or has another answer
         if self.credential is not None and (
             worker.using not in self.broker.topics
@@ -124,7 +126,7 @@ class Peer(Operator):
     ) -> None:
         """Wait for the body of a put. `identity`: see Put; `copies`: as put-replicated, whose reply waits for these copies."""
         self._count("put")
-        if size > self.context.max_job_size:
+        if size > self.context.max_job_size + (MOST_SIZE if self.worker.takes_headers else 0):
             self._discard_body(size + 2, JOB_TOO_BIG)
             return
         if trailing:
@@ -161,6 +163,18 @@ class Peer(Operator):
 
     def _put_job(self, put: Put, body: bytes) -> None:
         """Put a job into the tube that the worker uses, and answer."""
+        identity = put.identity
+        if self.worker.takes_headers:
+            try:
+                headers, body = _split(body, self.context.max_job_size)
+            except _PutRefused as refused:
+                self.broker.tubes.burn_id()
+                self.fail(refused.reply)
+                return
+            if headers:
+                asked = (identity or NONE).headers  # by the command itself, which has precedence
+                headers = *asked, *(one for one in headers if one[0] not in dict(asked))
+                identity = replace(identity or NONE, headers=headers)
         priority, delay, ttr = put.options
         due = self.now + delay * SECOND if delay else 0
         tubes, options = self.broker.tubes, JobOptions(priority, ttr or 1, delay, due, True)
@@ -169,8 +183,8 @@ class Peer(Operator):
                 self.make_tube(self.worker.using)
             if put.copies:
                 self.outbox.wait_for(tubes.ask_for_copies(self.worker.using, put.copies))
-            if put.identity is not None:
-                number = tubes.put_unique(self.worker, body, options, put.identity)
+            if identity is not None:
+                number = tubes.put_unique(self.worker, body, options, identity)
             else:
                 number = tubes.put(self.worker, [body], options)
         except TooFewCopies:
@@ -178,7 +192,7 @@ class Peer(Operator):
             self.fail(DRAINING)
         except TooMany as refused:
             if put.identity is None and isinstance(refused, TopicFull) and refused.buries:
-                number = tubes.put_buried(self.worker, body, options)
+                number = tubes.put_buried(self.worker, body, options, identity)
                 self._finish_put(number, body, b"BURIED %d\r\n" % number)
             else:
                 self.fail(BATCH_DONE if str(refused) == "BATCH_DONE" else OUT_OF_MEMORY)
@@ -204,6 +218,11 @@ class Peer(Operator):
         self._count("use")
         self.broker.tubes.use(self.worker, name)
         self.reply(b"USING %s\r\n" % name.encode())
+
+    def _take_headers(self) -> None:
+        """Have each body of a put or a job begin with headers from now on (penstock/protocol/headers.py)."""
+        self.worker.takes_headers = True
+        self.reply(b"HEADERS\r\n")
 
     # workers
 
@@ -281,7 +300,7 @@ class Peer(Operator):
         found = self.broker.tubes.find(job_id)
         body = None
         if found is not None and found[1].state is not JobState.RESERVED and found[0].is_deliverable(found[1]):
-            body = found[0].body(found[1])
+            body = found[0].body(found[1], self.worker.takes_headers)
         if found is None or body is None:
             self.fail(NOT_FOUND)
             return
@@ -365,6 +384,27 @@ class Peer(Operator):
         self.reply(b"WATCHING %d\r\n" % len(self.worker.watching))
 
 
+class _PutRefused(Exception):
+    """The body of a put with headers cannot be taken. `reply`: the error."""
+
+    def __init__(self, reply: bytes) -> None:
+        super().__init__(reply)
+        self.reply = reply
+
+
+def _split(content: bytes, most: int) -> tuple[Headers, bytes]:
+    """Return headers and body of a put, which is at most `most` bytes long. Raises _PutRefused."""
+    try:
+        headers, body = split_headers(content)
+    except ValueError:
+        raise _PutRefused(BAD_FORMAT) from None
+    if not ASKING.isdisjoint(dict(headers)):  # commands and options of jobs ask for the same
+        raise _PutRefused(BAD_FORMAT)
+    if len(body) > most:
+        raise _PutRefused(JOB_TOO_BIG)
+    return headers, body
+
+
 def _on_tube(handler: Callable[..., None], at: int = 0) -> Callable[..., None]:
     """Return the handler of a command whose argument at that place is a tube's name, also one that is an OtherName."""
 
@@ -417,6 +457,7 @@ _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"list-tubes-watched": Peer._list_tubes_watched,
     b"list-tube-used": Peer._list_tube_used,
     b"list-tubes": Peer._list_tubes,
+    b"headers": Peer._take_headers,
     b"quit": lambda peer: peer.outbox.end(),
     b"pause-tube": _on_tube(Peer._pause_tube),
     b"clear-tube ": _on_tube(Peer._clear_tube),

@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from nsqd.core.message.attributes import ASKING
+from penstock.protocol.headers import Headers, check_headers
 from shared.auth.verbs import Verb
 
 SYNTAX_ERROR = b"ERR syntax error"
@@ -23,6 +25,7 @@ _BAD_CURSOR = b"ERR invalid cursor or option name"
 _BAD_STATE, _BAD_REPLY = b"ERR Invalid job state name", b"ERR Invalid REPLY type, try ID or ALL"
 # two spaces, as in Disque
 _COPIES_WITHOUT_RETRY = b"ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"
+_BAD_HEADER = b"ERR HEADER must be a name and a value that a message may have"
 _LATE = b"ERR The specified DELAY is greater than TTL. Job refused since would never be delivered"
 _U32, _U64, _I63 = (1 << 32) - 1, (1 << 64) - 1, (1 << 63) - 1
 _NUMBER = re.compile(rb"([+-]?)0*([0-9]{1,20})")
@@ -60,6 +63,7 @@ class AddJob(NamedTuple):
     ttl: int  # s
     maxlen: int | None  # jobs; None: no limit
     is_async: bool
+    headers: Headers = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class GetJob:
     count: int
     with_counters: bool
     queues: list[bytes]
+    with_headers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +224,7 @@ def timeout_of(text: bytes) -> int:
 def addjob(arguments: list[bytes], copies: int = 1) -> AddJob:
     """Read an ADDJOB. copies: those of a job without REPLICATE, for the check of RETRY 0. Raises Refused."""
     found: dict[bytes, int] = {}
+    headers: list[tuple[bytes, bytes]] = []
     is_async, at = False, 4
     while at < len(arguments):
         option = arguments[at].lower()
@@ -226,6 +232,9 @@ def addjob(arguments: list[bytes], copies: int = 1) -> AddJob:
         if bounds is not None and at + 1 < len(arguments):
             found[option] = _integer(arguments[at + 1], *bounds)
             at += 2
+        elif option == b"header" and at + 2 < len(arguments):
+            headers.append((arguments[at + 1], arguments[at + 2]))
+            at += 3
         elif option == b"async":
             is_async = True
             at += 1
@@ -238,17 +247,30 @@ def addjob(arguments: list[bytes], copies: int = 1) -> AddJob:
         raise Refused(_COPIES_WITHOUT_RETRY)
     if delay >= ttl:
         raise Refused(_LATE)
-    return AddJob(arguments[1], arguments[2], timeout, replicate, delay, retry, ttl, found.get(b"maxlen"), is_async)
+    place, maxlen = (arguments[1], arguments[2], timeout), found.get(b"maxlen")
+    return AddJob(*place, replicate, delay, retry, ttl, maxlen, is_async, _headers(headers))
+
+
+def _headers(pairs: list[tuple[bytes, bytes]]) -> Headers:
+    """Return the headers that HEADER options name. Raises Refused, also for those that options ask for."""
+    try:
+        headers = tuple((name.decode().lower(), value.decode()) for name, value in pairs)
+        check_headers(headers)
+    except ValueError:
+        raise Refused(_BAD_HEADER) from None
+    if not ASKING.isdisjoint(dict(headers)):
+        raise Refused(_BAD_HEADER)
+    return headers
 
 
 def getjob(arguments: list[bytes]) -> GetJob:
     """Read the words of a GETJOB, the command first. Raises Refused for a wrong option, number or missing FROM."""
-    nohang, timeout, count, with_counters, at = False, 0, 1, False, 1
+    nohang, timeout, count, with_counters, with_headers, at = False, 0, 1, False, False, 1
     last = len(arguments) - 1
     while at < last:  # an option that stands last leaves no room for FROM and a queue
         option = arguments[at].lower()
         if option == b"from":
-            return GetJob(nohang, timeout, count, with_counters, arguments[at + 1 :])
+            return GetJob(nohang, timeout, count, with_counters, arguments[at + 1 :], with_headers)
         if option == b"timeout":
             at += 1
             timeout = timeout_of(arguments[at])
@@ -259,6 +281,8 @@ def getjob(arguments: list[bytes]) -> GetJob:
             nohang = True
         elif option == b"withcounters":
             with_counters = True
+        elif option == b"withheaders":
+            with_headers = True
         else:
             break
         at += 1

@@ -25,6 +25,7 @@ from nsqd.protocols.disque.client import (
 from nsqd.protocols.disque.context import Priority
 from nsqd.protocols.disque.rights import need_of
 from nsqd.protocols.transport import NEVER
+from penstock.protocol.headers import Headers, split_headers
 from shared.values import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _add(client: Client, wanted: AddJob) -> None:
         _check(client, queue, wanted, copies)
         if client.credential is not None:
             client.make_tube(queue)
-        _put(client, queue, options_of(wanted, copies), [wanted.body], asks_for_copies, wanted.timeout)
+        _put(client, queue, options_of(wanted, copies), [wanted.body], asks_for_copies, wanted.timeout, wanted.headers)
     except TooFewCopies:
         _wait_for_nodes(client, queue, wanted, copies)
 
@@ -114,7 +115,7 @@ def add_usual(
     TooMany, TooFewCopies.
     """
     tube = client.context.queues.tubes.tube(queue)
-    if tube is None or tube.is_shut or client.broker.draining_since:
+    if tube is None or tube.refuses_jobs or client.broker.draining_since:
         return False
     if asks_for_copies and options.copies > client.broker.context.copies:
         return False
@@ -123,7 +124,13 @@ def add_usual(
 
 
 def _put(
-    client: Client, queue: str, options: JobOptions, bodies: list[bytes], asks_for_copies: bool, timeout: int
+    client: Client,
+    queue: str,
+    options: JobOptions,
+    bodies: list[bytes],
+    asks_for_copies: bool,
+    timeout: int,
+    headers: Headers = (),
 ) -> None:
     broker, context = client.broker, client.context
     _, retry, delay, _, _, ttl, copies = options
@@ -132,7 +139,7 @@ def _put(
     marks: tuple[Mark, ...] | None = None
     if asks_for_copies or broker.context.copies > 1:  # else no topic has copies
         marks = broker.tubes.ask_for_copies(queue, copies if asks_for_copies else 1, context.has_limits)
-    number = broker.tubes.put_into(queue, bodies, options)
+    number = broker.tubes.put_into(queue, bodies, options, headers)
     context.queues.use(queue, client.now)
     if client.credential is not None:
         client.count_published(len(bodies), sum(map(len, bodies)))
@@ -181,7 +188,7 @@ def get(client: Client, arguments: list[bytes]) -> None:
     """Execute a GETJOB: answer with the jobs that are queued, or wait for one."""
     wanted = getjob(arguments)
     context, worker = client.context, client.worker
-    client.wants_counters = wanted.with_counters
+    client.wants_counters, worker.takes_headers = wanted.with_counters, wanted.with_headers
     context.queues.watch(worker, map(context.queue, wanted.queues))
     get_again(client, wanted)
 
@@ -414,24 +421,28 @@ def described(client: Client, found: QueuedJob) -> bytes:
 def borrowed(client: Client, loan: Loan) -> bytes:
     """Return the reply to a GETJOB that has got a job of another node."""
     job_id = client.context.ids.encode(loan.message_id, loan.ttl, loan.retry)
-    parts = [resp.bulk(loan.queue.encode()), resp.bulk(job_id), resp.bulk(loan.body)]
-    if client.wants_counters:
-        parts += resp.bulk(b"nacks"), resp.integer(loan.nacks)
-        parts += resp.bulk(b"additional-deliveries"), resp.integer(loan.additional_deliveries)
-    return resp.array([resp.array(parts)])
+    content = loan.content if client.worker.takes_headers else loan.body
+    return b"*1\r\n" + _fetched(client, loan.queue, job_id, content, loan.nacks, loan.additional_deliveries)
 
 
 def fetched(client: Client, jobs: list[tuple[str, Job, bytes]]) -> bytes:
     """Return the reply to a GETJOB that has fetched these jobs."""
-    encode, with_counters = client.context.ids.of_job, client.wants_counters
+    encode, has_more = client.context.ids.of_job, client.wants_counters or client.worker.takes_headers
     parts = [b"*%d\r\n" % len(jobs)]
-    for queue, job, body in jobs:
-        name = queue.encode()
-        if not with_counters:
-            parts.append(_plain(name, encode(job), body))
-            continue
-        parts.append(
-            b"*7\r\n$%d\r\n%s\r\n$40\r\n%s\r\n$%d\r\n%s\r\n$5\r\nnacks\r\n:%d\r\n$21\r\nadditional-deliveries\r\n:%d\r\n"
-            % (len(name), name, encode(job), len(body), body, job.releases, additional_deliveries(job))
-        )
+    for queue, job, content in jobs:
+        if has_more:
+            parts.append(_fetched(client, queue, encode(job), content, job.releases, additional_deliveries(job)))
+        else:
+            parts.append(_plain(queue.encode(), encode(job), content))
     return b"".join(parts)
+
+
+def _fetched(client: Client, queue: str, job_id: bytes, content: bytes, nacks: int, more: int) -> bytes:
+    """Return a job in the reply to a GETJOB, with what that asked for. `content`: with headers if it did."""
+    headers, body = split_headers(content) if client.worker.takes_headers else ((), content)
+    parts = [resp.bulk(queue.encode()), resp.bulk(job_id), resp.bulk(body)]
+    if client.wants_counters:
+        parts += resp.bulk(b"nacks"), resp.integer(nacks), resp.bulk(b"additional-deliveries"), resp.integer(more)
+    if client.worker.takes_headers:
+        parts += resp.bulk(b"headers"), resp.array([resp.bulk(text.encode()) for pair in headers for text in pair])
+    return resp.array(parts)

@@ -63,7 +63,7 @@ class _Get:
 
     request: bytes  # as it came
     wanted: GetJob
-    queue: str  # the only one that it names, if it asks for one job without counters; "": it asks for more
+    queue: str  # the only one that it names, if it asks for one job without more; "": it asks for more
     name: bytes  # of the first queue
 
 
@@ -112,7 +112,8 @@ class Peer(Client):
             except Refused:
                 return
             if len(names) <= FEW:
-                is_plain = len(names) == 1 and not wanted.with_counters and wanted.count == 1
+                has_more = wanted.with_counters or wanted.with_headers
+                is_plain = len(names) == 1 and not has_more and wanted.count == 1
                 self._get = _Get(data[at:end], wanted, names[0] if is_plain else "", wanted.queues[0])
         elif name == b"addjob" and len(arguments) >= 4 and data[at] == _STAR:
             self._add = self._learned(arguments, data, at, end)
@@ -125,7 +126,7 @@ class Peer(Client):
         except Refused:
             return None
         copies = wanted.replicate or jobs.usual_copies(self)
-        if wanted.maxlen is not None:
+        if wanted.maxlen is not None or wanted.headers:
             return None
         body = arguments[2]
         head = b"*%d\r\n" % len(arguments)

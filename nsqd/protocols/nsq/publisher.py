@@ -170,12 +170,8 @@ class Publisher:
         body, end = read_body(data, start, at, DPUB_BODY, self._settings.max_msg_size)
         self._access.check("DPUB", name, "", now)
         topic = self._topic(name, "DPUB")
-        if delay and attributes:
+        if delay:
             self._publish_with(topic, "DPUB", [body], attributes, now + delay * MILLISECOND)
-            self.size += len(body)
-        elif delay:
-            topic.intake.publish_deferred(body, now + delay * MILLISECOND)
-            self._published(topic, 1)
             self.size += len(body)
         else:
             self._publish(topic, [body], len(body), attributes, "DPUB")

@@ -126,6 +126,11 @@ class Copies:
             self.available = available
             self.on_available(available)
 
+    def longest_wait(self, now: int) -> int:
+        """Return for how many ns what has waited longest for its copies has waited; 0: nothing waits."""
+        dues = [marks.waiting[0][0] for marks in self._marks.values() if marks.waiting]
+        return now + self.patience - min(dues) if dues else 0
+
     def expire(self, now: int) -> bool:
         """Give up the replies that have waited for too long. Returns True if there are any."""
         expired = False

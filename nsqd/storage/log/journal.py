@@ -151,7 +151,10 @@ class LogTopic(RetainedExtents):
             due = recorder.clock.at(due)
         if owners is not None:
             owners = [one for one in owners if one in self._logged]
-        head = records.pack_publish(self.number, first, count, due, largest, references > 0, attributes, owners)
+        if attributes or owners is not None:
+            head = records.pack_publish(self.number, first, count, due, largest, references > 0, attributes, owners)
+        else:
+            head = records.PUBLISH.pack(self.number, first, count, due, largest, references > 0)
         recorder.append((RecordKind.PUBLISH, head, frames[0] if count == 1 else b"".join(frames)))
         recorder.cache.unplaced.append((count, touched))
         if self._retained is not None:

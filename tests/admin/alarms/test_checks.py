@@ -11,7 +11,7 @@ from admin.alarms.rules import RULES, Severity, Thresholds
 from admin.alarms.subject import Place, Subject, channel_subject, node_subject, topic_subject
 from admin.nodes.inventory import NodeState, Stuck
 from admin.nodes.snapshot import OWN, ChannelFigures, CursorFigures, Key, NodeFacts, Snapshot, TopicFigures
-from admin.times import second
+from admin.times import clock, second
 from shared.cluster.state import DOWN, ClusterState, LogCopy, MemberState
 from tests.admin.looks import MINUTE, NOW, SECOND, channel, facts, found, look, look_at, producer, record, topic, words
 from tests.cases import each
@@ -162,8 +162,8 @@ def test_a_channel_that_begins_to_fail_raises_an_alarm_within_minutes() -> None:
 def test_channel_without_consumer() -> None:
     rule, settings = "channel-without-consumer", ("channel-without-consumer.messages=5",)
     expected = words(rule, one(channel(depth=5, oldest=NOW - 2 * MINUTE)), settings=settings)
-    assert expected == {"t/c": "5 messages wait, the oldest for 2.0 min"}
-    assert words(rule, one(channel(depth=5)), settings=settings) == {"t/c": "5 messages wait"}
+    assert expected == {"t/c": "5 messages waiting, the oldest for 2.0 min"}
+    assert words(rule, one(channel(depth=5)), settings=settings) == {"t/c": "5 messages waiting"}
     assert not words(rule, one(channel(depth=4)), settings=settings)
     assert not words(rule, one(channel(depth=5, clients=1)), settings=settings)
     assert not words(rule, one(channel(depth=5, paused=True)), settings=settings), "D17"
@@ -232,7 +232,7 @@ def test_paused() -> None:
         **{name: topic(paused=True, paused_at=at, depth=depth) for name, (at, depth) in of_topics.items()}
     )
     expected.channels = channels
-    waits = {"t/c": "paused for 1.0 h, 3 messages wait", "t": "paused for 1.0 h, 4 messages wait"}
+    waits = {"t/c": "paused for 1.0 h, 3 messages waiting", "t": "paused for 1.0 h, 4 messages waiting"}
     assert words("paused", expected) == waits
 
 
@@ -244,7 +244,7 @@ def test_tube_buried_cursor_lag_and_too_many() -> None:
     cursors = [CursorFigures("t", "r", "n:1", 100), CursorFigures("t", "s", "n:1", 99)]
     lagging = words("cursor-lag", look(cursors=cursors), settings=("cursor-lag.messages=100",))
     assert lagging == {"t/r at n:1": "100 messages behind"}
-    assert words("too-many", look(left_out=3)) == {"channels": "3 more channels need attention and are not listed"}
+    assert words("too-many", look(left_out=3)) == {"channels": "3 more channels in need of attention, not listed"}
     assert not words("too-many", look())
 
 
@@ -276,7 +276,7 @@ def test_the_pages_of_an_alarm() -> None:
 def test_node_down() -> None:
     dead = record(failing_since=NOW - MINUTE, figures_at=NOW, figures={"depth": 3}, stuck=(Stuck("t", 3, 0),))
     (subject,) = found("node-down", nodes(facts(NodeState.DOWN, dead)))
-    assert subject.words == f"no answer for 1.0 min. 3 messages are stuck on it: t (3). That is as of {second(NOW)}."
+    assert subject.words == f"no answer for 1.0 min. 3 messages stuck on it: t (3). That is as of {second(NOW)}."
     assert (subject.since, subject.severity, subject.topic) == (NOW - MINUTE, Severity.CRITICAL, "")
     for state in NodeState:
         if state is not NodeState.DOWN:
@@ -321,7 +321,7 @@ def test_lookupd_down() -> None:
 
 def test_node_unregistered() -> None:
     rule, both = "node-unregistered", {"l:1": "", "l:2": ""}
-    assert words(rule, nodes(facts(), lookupds=both)) == {"n": "registered with 1 of 2 nsqlookupds that answer"}
+    assert words(rule, nodes(facts(), lookupds=both)) == {"n": "registered with 1 of 2 reachable nsqlookupds"}
     assert not words(rule, nodes(facts(), lookupds={"l:1": "", "l:2": "refused"}))
     unnamed = facts(NodeState.UNREGISTERED, record(is_named=False))
     assert words(rule, nodes(unnamed, lookupds={"l:1": ""}))
@@ -514,16 +514,27 @@ def versions(*running: str) -> Snapshot:
 
 def test_version_skew() -> None:
     assert words("version-skew", versions("1.2.0", "1.10.0", "1.10.0-rc1")) == {
-        "n0": "runs 1.2.0",
-        "n2": "runs 1.10.0-rc1",
+        "n0": "runs NSQ 1.2.0",
+        "n2": "runs NSQ 1.10.0-rc1",
     }
     assert not words("version-skew", versions("1.2.0", "1.2.0", ""))
+    upgrading = (
+        facts(node=record(producer=producer(one, version="1.3.0", penstock_version=one))) for one in ("0.1.0", "0.2.0")
+    )
+    assert words("version-skew", nodes(*upgrading)) == {"0.1.0": "runs Penstock 0.1.0 (NSQ API 1.3.0)"}
     assert not words("version-skew", versions())
+
+
+def test_an_alarm_about_a_channel_has_the_time_of_its_oldest_counts() -> None:
+    for late, suffix in ((0, ""), (60 * SECOND, f", as of {clock(NOW - 60 * SECOND)}")):
+        asked = {"n:1": facts(channels_at=NOW), "n:2": facts(channels_at=NOW - late)}
+        parts = {name: {KEY: channel(buried=2)} for name in asked}
+        assert words("buried", look_at(parts, nodes=asked)) == {"t/c": f"4 buried{suffix}"}
 
 
 def test_draining() -> None:
     (subject,) = found("draining", nodes(facts(node=record(is_draining=True, figures={"depth": 1, "deferred": 2}))))
-    assert (subject.words, subject.severity) == ("3 messages are left", Severity.INFO)
+    assert (subject.words, subject.severity) == ("3 messages left", Severity.INFO)
     drained = facts(node=record(is_draining=True, is_drained=True))
     assert words("draining", nodes(drained)) == {"n": "drained: it can be stopped"}
     assert not words("draining", nodes(facts()))

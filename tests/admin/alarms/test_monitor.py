@@ -265,7 +265,7 @@ async def test_a_node_that_goes_down_keeps_its_figures_and_loses_its_channels(ma
     assert (look.answered, look.channels) == ({"m:1"}, {})
     (alarm,) = watch.monitor.book.all()
     assert (alarm.subject.rule, alarm.since) == ("node-down", watch.clock() // SECOND * SECOND)
-    assert "30 messages are stuck on it: t (30)." in alarm.subject.words
+    assert "30 messages stuck on it: t (30)." in alarm.subject.words
     assert set(watch.monitor._nodes) == {"m:1"}
     assert not await watch.monitor.dismiss("m:1"), "it is up"
     assert await watch.monitor.dismiss("n:1")

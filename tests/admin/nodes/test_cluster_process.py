@@ -95,7 +95,7 @@ def test_a_lost_node_is_promoted_and_forgotten(tmp_path: Path) -> None:
         eventually(lambda: leader() == (2, "leader lost"))
         eventually(lambda: states(admin) == {0: "up", 1: "up", 2: "down"})
         eventually(lambda: {(0, 2, "away"), (1, 2, "away"), (2, 0, "complete"), (2, 1, "complete")} < copies(admin))
-        eventually(lambda: "only 2 copies are possible now" in unescape(page(admin)))
+        eventually(lambda: "only 2 copies possible now" in unescape(page(admin)))
         for words in ("Promote the log of node 2 in cluster penstock", "Forget node 2 of cluster penstock"):
             eventually(lambda words=words: words in client.get("/cluster").text)
         text = page(admin)

@@ -84,8 +84,28 @@ async def test_the_age_is_that_of_the_oldest_answer_that_is_shown(node: Node) ->
     await node.ask("/b")
     assert waits.data_age("n:1") == 305.0
     node.failure = None
-    await node.ask("/b")
+    await node.ask("/b", after=1)
+    assert (waits.stale(), waits.data_age("n:1")) == ({"n:1": 1.0}, 306.0), "a page still shows the old /a"
+    await node.ask("/a")
     assert (waits.stale(), waits.data_age("n:1")) == ({}, 0.0)
+
+
+@on_asyncio
+async def test_an_old_answer_that_no_page_shows_has_no_age(node: Node) -> None:
+    await node.ask("/a")
+    node.failure = UpstreamError("refused")
+    await node.ask("/a", after=5)
+    node.failure = None
+    await node.ask("/b", after=1)
+    assert node.waits.data_age("n:1") == 6.0
+    node.clock.now += fallback.IN_USE
+    assert (node.waits.stale(), node.waits.data_age("n:1")) == ({}, 0.0)
+    node.failure = UpstreamError("refused")
+    await node.ask("/a")
+    node.failure = Refused("404", 404)
+    with pytest.raises(Refused):
+        await node.ask("/a")
+    assert node.waits.data_age("n:1") == 0.0, "a refusal is an answer"
 
 
 @on_asyncio

@@ -193,15 +193,15 @@ AS_OF = f"as of {second(NOW)}"
 
 def test_losses_are_of_visible_topics_only() -> None:
     node = with_figures({"secret": 7, "t": 3}, in_flight=2, buried=4)
-    text = "12 messages and 4 buried are stuck on it: secret (7), t (3)."
+    text = "12 messages and 4 buried stuck on it: secret (7), t (3)."
     assert node.losses(True, ["secret", "t"]) == f"{text} That is {AS_OF}."
-    assert node.losses(False, ["t"]) == f"3 messages are stuck on it: t (3). That is {AS_OF}."
+    assert node.losses(False, ["t"]) == f"3 messages stuck on it: t (3). That is {AS_OF}."
     assert node.losses(False, []) == f"No messages were on it {AS_OF}. Later messages are not known."
     assert record().losses(True, []) == "Its counts are not known."
     many = with_figures({f"t{number}": 1 for number in range(7)})
-    text = "7 messages are stuck on it: t0 (1), t1 (1), t2 (1), t3 (1), t4 (1) and 2 more topics."
+    text = "7 messages stuck on it: t0 (1), t1 (1), t2 (1), t3 (1), t4 (1) and 2 more topics."
     assert many.losses(True, [f"t{number}" for number in range(7)]) == f"{text} That is {AS_OF}."
-    assert with_figures({"t": 1}).losses(True, ["t"]) == f"1 message is stuck on it: t (1). That is {AS_OF}."
+    assert with_figures({"t": 1}).losses(True, ["t"]) == f"1 message stuck on it: t (1). That is {AS_OF}."
 
 
 def lost(inventory: Inventory, at: int) -> str:
@@ -231,7 +231,7 @@ def test_whatever_a_node_answered_last_counts_when_it_is_lost(path: str, asked: 
     note(inventory, answer, NOW + 6 * SECOND, path, **asked)
     names = "" if path in ("/topics/figures", "/node/drain") else ": t (102)"
     when = f"That is as of {second(NOW + 6 * SECOND)}, 6.0 s before it was lost."
-    assert lost(inventory, NOW + 12 * SECOND) == f"100 messages and 2 buried are stuck on it{names}. {when}"
+    assert lost(inventory, NOW + 12 * SECOND) == f"100 messages and 2 buried stuck on it{names}. {when}"
     note(inventory, figures({}, buried=0), NOW + 5 * SECOND)
     late = lost(inventory, NOW + 12 * SECOND)
     assert late.startswith("100 messages"), "an older answer that comes late changes nothing"
@@ -243,13 +243,13 @@ def test_an_answer_about_a_part_of_a_topic_takes_nothing_away_and_one_about_all_
     note(inventory, LISTED, NOW + SECOND, "/channels/attention")
     note(inventory, STATS, NOW + 2 * SECOND, "/stats", topic="t", channel="c")
     text = lost(inventory, NOW + 9 * SECOND)
-    assert text.startswith("500 messages and 2 buried are stuck on it: t (502). That is as of")
+    assert text.startswith("500 messages and 2 buried stuck on it: t (502). That is as of")
     note(inventory, figures({"u": 1}), NOW + 3 * SECOND)
-    assert lost(inventory, NOW + 9 * SECOND).startswith("1 message is stuck on it: u (1). That is as of")
+    assert lost(inventory, NOW + 9 * SECOND).startswith("1 message stuck on it: u (1). That is as of")
     inventory = named("a")
     note(inventory, figures({}, buried=1))
     note(inventory, {"depth": 0, "in_flight": 0, "deferred": 0, "jobs": 300, "buried": 3}, NOW, "/node/drain")
-    assert lost(inventory, NOW).startswith("300 jobs and 3 buried are stuck on it. That is as of")
+    assert lost(inventory, NOW).startswith("300 jobs and 3 buried stuck on it. That is as of")
 
 
 def test_what_another_node_delivers_is_not_stuck() -> None:

@@ -38,6 +38,21 @@ async def test_one_query_serves_all_viewers() -> None:
 
 
 @on_asyncio
+async def test_an_answer_of_other_nodes_does_not_serve() -> None:
+    clock, nodes, numbers = Clock(), ["a", "b"], count()
+
+    async def query() -> int:
+        return next(numbers)
+
+    cache = ResponseCache(clock, nodes=lambda: tuple(nodes))
+    assert [(await cache.get("k", query)).now for _ in range(2)] == [0, 0]
+    nodes.pop()
+    assert (await cache.get("k", query)).now == 1
+    clock.now += 0.1
+    assert [(await cache.get("k", query)).now for _ in range(2)] == [2, 2]
+
+
+@on_asyncio
 async def test_answers_that_are_remembered_hold_a_bounded_memory() -> None:
     async def query() -> SimpleNamespace:
         return SimpleNamespace(memory=40)

@@ -45,7 +45,7 @@ async def test_the_page_of_nsqlookupd_says_which_of_them_are_down() -> None:
     assert "Unknown: no nsqlookupd answered." in await page(NOWHERE)
     with a_node(lambda path: {"version": "1.3.0", "topics": [], "producers": []}) as one:
         text = await page(one, NOWHERE)
-    assert '<td data-label="State">up</td><td data-label="Version" class="">1.3.0</td>' in text
+    assert '<td data-label="State">up</td><td data-label="Version" class="">NSQ 1.3.0</td>' in text
     assert "No inactive topics." in text
 
 

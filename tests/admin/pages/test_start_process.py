@@ -10,6 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page
 
+from admin.output.layout import HERE
 from tests.admin.conftest import Cluster
 from tests.admin.screenshots import a_full_cluster, paths
 from tests.admin.usable import assert_usable, obstacles
@@ -18,6 +19,11 @@ from tests.requirements import require
 pytestmark = pytest.mark.process
 # a policy forbids it
 INLINE = re.compile(r"<style[ >]|<script(?![^>]* src=)[^>]*>|<[a-z]+ [^>]*\b(?:style|on[a-z]+)=[\"'][^>]*>")
+STATIC = HERE / "static"
+HEAVY_PAGE, HEAVY_STATIC = (
+    45_000,
+    200_000,
+)  # bytes; the largest page has 41,000, all scripts and styles together 194,000
 PUBLISH = "summary:has-text('Publish a test')"
 ELEMENTS = "document.querySelectorAll(':not(.banner, .banner *)').length"  # a slow machine has banners about that
 NUMBERS = count()
@@ -83,13 +89,17 @@ def test_every_page_fits_can_be_used_by_all_and_loads_from_here_alone(
     context.close()
 
 
-def test_no_page_has_what_its_policy_forbids_and_all_controls_can_be_named_and_reached(full: Cluster) -> None:
+def test_no_page_is_heavy_or_has_what_its_policy_forbids_and_all_controls_can_be_named_and_reached(
+    full: Cluster,
+) -> None:
+    assert sum(path.stat().st_size for path in STATIC.iterdir()) < HEAVY_STATIC
     with httpx.Client(base_url=full.url, headers={"Accept": "text/html"}, follow_redirects=True) as client:
         for path in paths(full).values():
             answer = client.get(path)
             policy = answer.headers.get("content-security-policy", "")
             assert policy.startswith("default-src 'none'; script-src 'self'"), path
             assert INLINE.findall(answer.text) == [], path
+            assert len(answer.content) < HEAVY_PAGE, path
             assert obstacles(answer.text) == [], path
 
 

@@ -19,6 +19,7 @@ import pytest
 from admin.terminal.main import NAMES
 from admin.terminal.main import main as of_all_nodes
 from apps.penstock import main as of_apps
+from shared.version import PENSTOCK_VERSION
 from tests.local_node import LocalNode
 
 LOOKUPD = "127.0.0.1:4161"
@@ -98,7 +99,8 @@ class Network(httpx.AsyncBaseTransport):
         topics = list(self.nodes[address].broker.topics)
         return {
             "hostname": f"host-{port}", "broadcast_address": host, "http_port": int(port),
-            "tcp_port": int(port) - 1, "version": self.version.get(address, "1.3.0"), "remote_address": f"{host}:5",
+            "tcp_port": int(port) - 1, "version": self.version.get(address, "1.3.0"),
+            "penstock_version": PENSTOCK_VERSION, "remote_address": f"{host}:5",
             "topics": topics, "tombstones": [False] * len(topics), "capabilities": ["log"],
         }  # fmt: skip
 

@@ -44,7 +44,7 @@ def test_versions_that_differ(nodes: list[LocalNode], terminal: Terminal) -> Non
     terminal.network.version["127.0.0.1:4251"] = "1.2.0"
     code, out, _ = terminal("doctor")
     assert (code, out.splitlines()) == (
-        0, ["info: 127.0.0.1:4251: runs 1.2.0", "  Complete the upgrade, one node after the other."],
+        0, ["info: 127.0.0.1:4251: runs Penstock 0.1.0 (NSQ API 1.2.0)", "  Complete the upgrade, one node after the other."],
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ def test_all_is_well(nodes: list[LocalNode], terminal: Terminal) -> None:
     assert (code, error) == (0, "")
     assert out == (
         "State:    WHOLE\n"
-        "Nodes:    2 of 2 registered nodes up, 1 of 1 nsqlookupds\n"
+        "Nodes:    2 of 2 registered nodes up, 1 of 1 nsqlookupd\n"
         "Topics:   0 with 0 channels, 0 consumers\n"
         "Backlog:  0 ready, 0 in flight, 0 deferred, 0 buried\n"
         "Alarms:   none\n"
@@ -38,9 +38,9 @@ def test_a_warning(terminal: Terminal) -> None:
     code, out, error = terminal("status")
     assert (code, error) == (1, "")
     assert out.startswith("State:    DEGRADED\n")
-    assert "warning: Channel without consumer: t/c: 1 messages wait" in out
+    assert "warning: Channel without consumer: t/c: 1 message waiting" in out
     code, out, _ = terminal("alarms")
-    shown = "warning   channel-without-consumer  t/c      1 messages wait, the oldest"
+    shown = "warning   channel-without-consumer  t/c      1 message waiting, the oldest"
     assert (code, out.splitlines()[1].startswith(shown)) == (1, True)
     code, out, _ = terminal("alarms", "--json")
     assert code == 1
@@ -59,7 +59,7 @@ def test_a_lost_node_is_critical(nodes: list[LocalNode], terminal: Terminal) -> 
     assert error.startswith("penstock: incomplete: ")
     code, out, error = terminal("status", "--check", *EXPECTING)
     assert (code, error) == (2, "")
-    assert out.startswith("PENSTOCK CRITICAL - 1 of 2 nodes up, 1 alarms: 127.0.0.1:4251: ")
+    assert out.startswith("PENSTOCK CRITICAL - 1 of 2 nodes up, 1 alarm: 127.0.0.1:4251: ")
     assert out.count("\n") == 1
     code, out, _ = terminal("nodes", *EXPECTING)
     assert code == 1
@@ -67,11 +67,19 @@ def test_a_lost_node_is_critical(nodes: list[LocalNode], terminal: Terminal) -> 
     assert row.split()[1] == "down"
 
 
-def test_a_lost_nsqlookupd_is_an_alarm_and_the_nodes_of_the_context_are_asked(terminal: Terminal) -> None:
+def test_a_lost_nsqlookupd_is_an_alarm_and_the_nodes_of_the_context_are_asked(
+    nodes: list[LocalNode], terminal: Terminal
+) -> None:
     terminal.network.has_lookupd = False
     code, out, error = terminal("alarms", *EXPECTING, "--nsqd-http-address", "127.0.0.1:4151")
     assert (code, "lookupd-down" in out, "127.0.0.1:4161" in error) == (2, True, True)
     assert "Start it again. It keeps no state" in out
+    post(nodes[0], "/pub", b"x", topic="t")
+    post(nodes[0], "/channel/create", topic="t", channel="c")
+    addresses = (*EXPECTING, "--nsqd-http-address", "127.0.0.1:4151")
+    for words in (("channels", "t"), ("peek", "t", "c"), ("finish", "t", "c", "--state", "ready")):
+        code, out, error = terminal(*words, *addresses)
+        assert (code, bool(out), "127.0.0.1:4161" in error) == (1, True, True)
 
 
 def test_nodes(nodes: list[LocalNode], terminal: Terminal) -> None:

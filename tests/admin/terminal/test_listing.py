@@ -68,7 +68,7 @@ def test_channels_of_nodes_that_answer_in_another_form(filled: list[LocalNode], 
     assert "incomplete: 127.0.0.1:4151/stats answered something else" in error
 
 
-@pytest.mark.parametrize(("command", "expected"), [("topics", 1), ("channels", 3), ("clients", 3)])
+@pytest.mark.parametrize(("command", "expected"), [("topics", 1), ("channels", 1), ("clients", 1)])
 def test_nodes_that_all_refuse_are_reported_in_one_line(
     command: str, expected: int, filled: list[LocalNode], terminal: Terminal
 ) -> None:
@@ -97,8 +97,18 @@ def test_tubes_have_the_sums_of_all_nodes(nodes: list[LocalNode], terminal: Term
     assert terminal.rows("queues", "mail")[0]["paused"] == "out"
     assert clients[0].get("mail") == []
     code, _, error = terminal("queues", "gone")
-    assert (code, error) == (1, "no tubes\npenstock queues: tube gone was not found\n")
+    assert (code, error) == (1, "penstock queues: queue gone was not found: see penstock queues\n")
     assert terminal("queues", "--pause", "in")[0] == 2
+
+
+def test_a_lost_node_that_only_the_context_names_is_reported(nodes: list[LocalNode], terminal: Terminal) -> None:
+    addresses = ("--lookupd-http-address", "127.0.0.1:4161", "--nsqd-http-address", "127.0.0.1:4251")
+    terminal.network.down.add("127.0.0.1:4251")
+    for command in ("tubes", "topics", "channels"):
+        code, _, error = terminal(command, *addresses)
+        assert (code, "penstock: incomplete: http://127.0.0.1:4251/" in error) == (1, True)
+    terminal.network.down.add("127.0.0.1:4151")
+    assert terminal("tubes", *addresses)[:2] == (3, "")
 
 
 def test_clients_and_producers(filled: list[LocalNode], terminal: Terminal) -> None:

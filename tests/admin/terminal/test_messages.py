@@ -88,7 +88,7 @@ def test_an_offset_belongs_to_a_node(channel: list[LocalNode], terminal: Termina
     code, out, error = terminal("finish", "t", "c", "--offset", "0")
     assert (code, out, f"give --node, one of {FIRST}, {SECOND}" in error) == (2, "", True)
     assert terminal("finish", "t", "c", "--offset", "0,2", "--node", "host-4151")[:2] == (0, "2 finished\n")
-    assert terminal("requeue", "t", "c", "--offset", "1", "--node", FIRST, "--delay", "90000")[1] == "1 requeued\n"
+    assert terminal("requeue", "t", "c", "--offset", "1", "--node", FIRST, "--delay", "90s")[1] == "1 requeued\n"
     assert terminal("peek", "t", "c", "--state", "deferred")[1] == "b\n"
     code, _, error = terminal("peek", "t", "c", "--node", "nowhere")
     assert (code, "no nodes are named nowhere" in error) == (1, True)
@@ -129,8 +129,10 @@ def test_jobs_of_a_queue(nodes: list[LocalNode], terminal: Terminal) -> None:
     (("finish", "t", "c", "--id", "1"), 2, "--offset names messages of a channel, and --id jobs"),
     (("finish", "--queue", "q"), 2, "give either --id or --state"),
     (("finish", "t", "c"), 2, "give either --offset or --state"),
-    (("requeue", "--queue", "q", "--id", "1", "--delay", "5"), 2, "--delay is for messages of a channel"),
+    (("requeue", "--queue", "q", "--id", "1", "--delay", "5s"), 2, "--delay is for messages of a channel"),
     (("kick", "t", "none", "--state", "buried"), 1, "t/none was not found"),
+    (("messages", "t", "none"), 1, "channel t/none was not found: see penstock channels"),
+    (("peek", "--queue", "none"), 1, "queue none was not found: see penstock queues"),
     (("kick", "nowhere", "c", "--state", "buried"), 1, "topic nowhere was not found"),
 ])  # fmt: skip
 def test_what_a_command_cannot_act_on(

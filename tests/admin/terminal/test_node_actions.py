@@ -15,7 +15,7 @@ def test_drain_says_what_is_left_and_waits_until_nothing_is(nodes: list[LocalNod
     post(nodes[1], "/pub", b"x", topic="t")
     code, out, error = terminal("drain", SECOND, "--dry-run")
     assert (code, out) == (0, "")
-    assert error == f"would drain {SECOND}: it takes no new messages; 1 messages ready, 0 in flight\n"
+    assert error == f"would drain {SECOND}: it takes no new messages; 1 message ready, 0 in flight\n"
     assert terminal("drain", SECOND)[0] == 2
     assert terminal("drain", "host-4251", "--yes", "--json")[1].startswith(
         f'{{"node": "{SECOND}", "state": "draining", "depth": 1'
@@ -34,7 +34,7 @@ def test_disconnect_says_how_many_messages_come_again(nodes: list[LocalNode], te
         assert consumer.message().body == b"x"
         [client] = terminal.rows("clients", "t")
         code, out, error = terminal("disconnect", "t", "c", client["remote_address"], "--dry-run")
-        assert (code, out, ": 1 messages in flight are delivered again\n" in error) == (0, "", True)
+        assert (code, out, ": 1 message in flight to be delivered again\n" in error) == (0, "", True)
         code, out, _ = terminal("disconnect", "t", "c", client["remote_address"], "--yes")
         assert (code, out.splitlines()[1].split()[-1]) == (0, "1")
     assert "no consumer at 10.0.0.9:5" in terminal("disconnect", "t", "c", "10.0.0.9:5")[2]

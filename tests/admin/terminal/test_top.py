@@ -16,6 +16,7 @@ from tests.local_node import LocalNode
 
 
 def test_a_round_is_a_table_sorted_by_an_order(nodes: list[LocalNode], terminal: Terminal) -> None:
+    assert terminal("top", "-n", "1") == (0, "", "no topics\n")
     for topic, bodies in (("small", 1), ("large", 3)):
         for number in range(bodies):
             post(nodes[number % 2], "/pub", b"x", topic=topic)

@@ -83,7 +83,7 @@ class Node:
         self.turn()
 
     def publish_deferred(self, topic: str, body: bytes, delay: int) -> None:
-        self.broker.topic(topic).intake.publish_deferred(body, self.now + delay)
+        self.broker.topic(topic).intake.publish_with([body], due=self.now + delay)
         self.turn()
 
     def channel(self, topic: str, name: str) -> Channel:

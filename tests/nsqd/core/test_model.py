@@ -147,7 +147,7 @@ class TopicMachine(RuleBasedStateMachine):
     def publish_deferred(self, delay: int) -> None:
         (body,) = self.bodies(HOME, 1)
         due = self.node.now + delay * MS
-        self.topic.intake.publish_deferred(body, due)
+        self.topic.intake.publish_with([body], due=due)
         self.logs[HOME].backlog.append((body, due))
         self.node.turn()
 
@@ -176,7 +176,7 @@ class TopicMachine(RuleBasedStateMachine):
         model.backlog += [(body, 0) for body in bodies]
         for body in self.bodies(number, deferred):
             due = self.node.now + 700 * MS
-            topic.intake.publish_deferred(body, due)
+            topic.intake.publish_with([body], due=due)
             model.backlog.append((body, due))
         self.promoted[number] = promoted_log
         self.logs[number] = model

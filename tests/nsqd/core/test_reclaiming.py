@@ -30,7 +30,7 @@ def test_messages_that_wait_for_a_time_are_released_too_but_not_for_others(delay
     node.turn()
     late = [b"late%d" % number for number in range(2000)]
     for body in late:
-        node.broker.topic("t").intake.publish_deferred(body, node.now + delay)
+        node.broker.topic("t").intake.publish_with([body], due=node.now + delay)
     node.turn()
     assert (channel.deferred_count, other.deferred_count) == (4500, 2000)
     channel.empty()

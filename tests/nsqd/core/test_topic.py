@@ -77,7 +77,7 @@ def test_what_is_published_in_a_turn_counts_at_once_and_is_not_looked_at_with_ea
     intake = topic.intake
     intake._pending_apart, intake._put_batches = Unread(), Unread()  # type: ignore[assignment]
     for expected in (6, 9):
-        intake.publish_deferred(b"x", node.now + SECOND)
+        intake.publish_with([b"x"], due=node.now + SECOND)
         topic.publish_with([b"x"], Attributes((("a", "b"),)))
         intake.put([b"x"], USUAL)
         if expected == 6:
@@ -157,7 +157,7 @@ def test_a_full_channel_buries_the_newest_messages_and_another_one_takes_them(of
     channel, other = topic.channel("c"), topic.channel("d")
     other.configure(ReaderSettings())
     if of_what == "delayed too":
-        topic.intake.publish_deferred(b"later", node.clock.now + SECOND)
+        topic.intake.publish_with([b"later"], due=node.clock.now + SECOND)
     client, inbox = node.subscribe("t", "c", 2 if of_what == "some in flight" else 0)
     for number in range(4):
         topic.intake.publish_with([b"%d" % number, b"0"], Attributes(headers=(("group", "g"), ("priority", "0"))))

@@ -23,3 +23,4 @@ def test_all_ranges_are_in_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert topics["t003"] == {name: one[name] for name in ("topic", "log", "first", "next")} | {"retained": True}
     assert topics["t003"]["next"] == 1
     assert not topics["plain"]["retained"]
+    assert "promoted" not in answer

@@ -32,4 +32,6 @@ def test_info(node: LocalNode) -> None:
         '{"version":"1.3.0","broadcast_address":"node.example","hostname":"host",'
         f'"http_port":4151,"tcp_port":4150,"start_time":{START // SECOND},"max_heartbeat_interval":60000000000,'
         '"max_output_buffer_size":65536,"max_output_buffer_timeout":30000000000,"max_deflate_level":6}'
-    )
+    ), "no HTTPS, and no topology"
+    extended = ask(node, "GET", "/info", b"", "X-Nsq-Extensions: true")
+    assert b'"penstock_version":"0.' in extended.body

@@ -4,17 +4,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from nsqd.http.topic_config import SETTINGS_ARGUMENTS, change_to, changes_what_is_there
-from shared.topic_config import OF_CHANNELS, TopicConfig
+from shared.topic_config import OF_CHANNELS, SETTINGS, TopicConfig
 from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.http import asking
 from tests.nsqd.http.asking import get, post
 
-NODES_OWN = {
+NODES_OWN = {name: one.show(one.default) for name, one in SETTINGS.items() if one.default is not None} | {
     "durability": "always", "retention": "0s", "retention_bytes": 0, "replicate": 1, "max_attempts": 0,
-    "retry": "none", "concurrency": 0, "rate": 0, "group_concurrency": 0, "group_rate": 0, "fair": "off",
-    "ttl": "0s", "on_expire": "drop", "max_length": 0, "max_bytes": 0, "overflow": "refuse", "ordering": "none",
-    "on_bury": "skip", "dead_letter": "none", "of_its_own": [], "channels": [],
+    "of_its_own": [], "channels": [],
 }  # fmt: skip
 
 

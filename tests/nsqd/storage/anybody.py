@@ -82,7 +82,7 @@ class Anybody:
             topic.publish(bodies, 700 * count)
 
     def publish_deferred(self) -> None:
-        self._topic().intake.publish_deferred(b"later", self._now + self._random.choice(DELAYS[2:]) * MS)
+        self._topic().intake.publish_with([b"later"], due=self._now + self._random.choice(DELAYS[2:]) * MS)
 
     def publish_apart(self) -> None:
         random = self._random

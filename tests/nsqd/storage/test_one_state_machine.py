@@ -144,7 +144,7 @@ def test_a_delay_is_forgotten_when_no_reader_waits_for_it(deed: str, is_emptied:
     topic = node.broker.topic("t")
     topic.configure(TopicConfig(retention=86_400 * SECOND))
     channel, due = topic.channel("a"), node.clock.now + 60 * SECOND
-    node.turn(lambda: topic.intake.publish_deferred(b"x", due))
+    node.turn(lambda: topic.intake.publish_with([b"x"], due=due) or None)
 
     def act() -> None:
         frame = topic.journal.frame_in_memory(0)
@@ -178,7 +178,7 @@ def test_a_delay_from_the_checkpoint_holds_for_a_channel_that_begins_in_the_past
     topic = node.broker.topic("t")
     topic.configure(TopicConfig(retention=86_400 * SECOND))
     channel, due = topic.channel("a"), node.clock.now + 60 * SECOND
-    node.turn(lambda: topic.intake.publish_deferred(b"x", due))
+    node.turn(lambda: topic.intake.publish_with([b"x"], due=due) or None)
     whole.checkpoint()
     for _ in range(8):
         node.turn()
@@ -198,7 +198,7 @@ def test_a_delay_outlasts_a_restart_and_then_the_last_channel(has_checkpoint: bo
     topic.channel("a")
     dues = [node.clock.now + seconds * SECOND for seconds in (30, 7200)]
     for due in dues:
-        node.turn(lambda due=due: topic.intake.publish_deferred(b"x", due))
+        node.turn(lambda due=due: topic.intake.publish_with([b"x"], due=due) or None)
     for deleted, new, waiting in (("a", "b", 2), ("b", "c", 2), ("c", "d", 1)):
         node.broker.topics["t"].delete_channel(deleted)
         node.turn()
@@ -220,7 +220,9 @@ def test_delays_that_no_channel_was_given_are_in_the_checkpoint() -> None:
     whole = Node(1)
     topic = whole.node.broker.topic("t")
     for seconds in (60, 50, 70):
-        whole.node.turn(lambda due=seconds * SECOND: topic.intake.publish_deferred(b"x", whole.node.clock.now + due))
+        whole.node.turn(
+            lambda due=seconds * SECOND: topic.intake.publish_with([b"x"], due=whole.node.clock.now + due) or None
+        )
     whole.checkpoint()
     whole.compare()
 

@@ -20,6 +20,8 @@ from penstock.jobs import Jobs
 from tests.cases import each
 from tests.daemons import Daemon, eventually
 from tests.penstock.django import site
+from tests.penstock.spans import Recorded
+from tests.penstock.test_telemetry import recorded as recorded  # the fixture
 from tests.processes.task_workers import job_counts
 from tests.processes.test_jobs_client import beanstalk_node
 
@@ -61,6 +63,17 @@ def working(backend: PenstockBackend, *queues: str, threads: int = 1) -> Iterato
 
 def counts(backend: PenstockBackend, queue: str = "default") -> tuple[object, ...]:
     return job_counts(backend.address, backend.tube_of(queue))
+
+
+def test_the_span_of_a_task_is_a_child_of_its_enqueue(recorded: Recorded, backend: PenstockBackend) -> None:
+    site.fail.enqueue(1)
+    with working(backend):
+        eventually(lambda: len(recorded.spans) == 3)
+    tube = backend.tube_of("default")
+    published, failed, processed = recorded.spans
+    assert [published.name, failed.name, processed.name] == [f"publish {tube}", *[f"process {tube}"] * 2]
+    assert {span.parent.span_id for span in (failed, processed) if span.parent} == {published.context.span_id}
+    assert (failed.status.is_ok, processed.status.is_ok) == (False, True)
 
 
 def test_tasks_are_done_by_priority_after_their_time_and_from_their_queue(backend: PenstockBackend) -> None:

@@ -25,7 +25,6 @@ WIDE = memoryview(b"abcd").cast("I")  # one item of four bytes
     (calls.put_unique("t", "k", b"ab", 1, 2, 3), b"put-unique k 1 2 3 2\r\nab\r\n"),
     (calls.put_unique("t", "k", b"ab", 1, 2, 3, True), b"put-unless-pending k 1 2 3 2\r\nab\r\n"),
     (calls.put_batch("t", "b", b"ab", 1, 2, 3), b"put-batch b 1 2 3 2\r\nab\r\n"),
-    (calls.put_grouped("t", "g", b"ab", 1, 2, 3), b"put-grouped g 1 2 3 2\r\nab\r\n"),
     (calls.close_batch("b"), b"close-batch b\r\n"), (calls.stats_batch("b"), b"stats-batch b\r\n"),
     (calls.use("t"), b"use t\r\n"), (calls.watch("t"), b"watch t\r\n"), (calls.ignore("t"), b"ignore t\r\n"),
     (calls.reserve(5), b"reserve-with-timeout 5\r\n"), (calls.reserve_job(7), b"reserve-job 7\r\n"),
@@ -51,7 +50,6 @@ WITH_A_NAME: list[Callable[[str], Call[Any]]] = [
     lambda name: calls.pause_tube(name, 1), lambda name: calls.move_job(1, name),
     lambda name: calls.list_jobs(name, "ready", 1, 0), lambda name: calls.put_unique("t", name, b"", 1, 0, 1),
     calls.close_batch, calls.stats_batch, lambda name: calls.put_batch("t", name, b"", 1, 0, 1),
-    lambda name: calls.put_grouped("t", name, b"", 1, 0, 1),
 ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from penstock.jobs import (
 )
 from penstock.jobs.retries import Retries, TouchPlan
 from penstock.jobs.session import Check, Dial, Exchange, HangUp, JobsSession, Pause, Steps
+from penstock.protocol.headers import pack_headers
 from tests.cases import each
 
 T = TypeVar("T")
@@ -91,12 +92,35 @@ def test_an_answer_in_two_pieces() -> None:
     assert world.sent == [b"put 1 1 60 1\r\nx\r\n", b""]
 
 
+def test_headers_go_to_a_server_that_takes_them() -> None:
+    content = pack_headers((("a", "1"),)) + b"x"
+    found = b"RESERVED 7 %d\r\n%s\r\n" % (len(content), content)
+    batch, put = b"RESERVED_BATCH 1\r\n" + found, PUT._replace(headers=(("a", "1"),), needs_headers=True)
+    world = World("", b"HEADERS\r\n", b"INSERTED 7\r\n", found, batch, b"FOUND 7 1\r\nx\r\n", wants_headers=True)
+    assert call(world, put) == 7
+    assert world.sent == [b"headers\r\n", b"put 1 0 60 %d\r\n%s\r\n" % (len(content), content)]
+    assert call(world, calls.reserve(0)) == (7, b"x", (("a", "1"),))
+    assert call(world, calls.reserve_batch(1, 0)) == [(7, b"x", (("a", "1"),))]
+    with pytest.raises(BadServer, match="without headers"):
+        call(world, calls.peek(7))
+
+
+def test_a_server_without_headers_gets_none() -> None:
+    unknown = b"UNKNOWN_COMMAND\r\n"
+    world = World("", unknown, b"INSERTED 7\r\n", b"RESERVED 7 1\r\nx\r\n", wants_headers=True)
+    assert call(world, PUT._replace(headers=(("a", "1"),))) == 7
+    assert world.sent[1] == PUT.command
+    assert call(world, calls.reserve(0)) == (7, b"x", ())
+    with pytest.raises(Unsupported):
+        call(world, PUT._replace(headers=(("a", "1"),), needs_headers=True))
+
+
 def test_tubes_are_restored_after_a_reconnect() -> None:
     restored = b"WATCHING 2\r\nWATCHING 1\r\nUSING u\r\n"
     answers = ("", restored, b"TIMED_OUT\r\n", CLOSED, "", restored, b"RESERVED 5 1\r\nx\r\n")
     world = World(*answers, using="u", watching=["w"])
     assert world.run(world.session.reserve(0)) is None
-    assert world.run(world.session.reserve(5)) == (5, b"x")
+    assert world.run(world.session.reserve(5)) == (5, b"x", ())
     first = b"watch w\r\nignore default\r\nuse u\r\n"
     reserve = b"reserve-with-timeout %d\r\n"
     assert world.sent == [first, reserve % 0, reserve % 5, first, reserve % 5]

@@ -198,6 +198,13 @@ def test_a_directory_from_which_files_were_removed(where: Lake) -> None:
     assert sorted(lake.arrow(where.url).column("offset").to_pylist()) == list(range(5, 10))
 
 
+def test_a_directory_from_which_the_log_was_removed_is_not_begun_again(where: Lake) -> None:
+    opened(where).commit(written(where, 0, 5), batch(None, 0, 5), ())
+    shutil.rmtree(Path(where.table("messages"), "_delta_log"))
+    with pytest.raises(LakeError, match=r"has files of messages, such as topic=a/dt=.*\.parquet, and no table"):
+        opened(where)
+
+
 def test_a_column_that_came_later_is_added(where: Lake) -> None:
     older = COLUMNS.remove(COLUMNS.get_field_index("due"))
     DeltaTable.create(where.table("messages"), older, partition_by=["dt"])

@@ -3,12 +3,15 @@
 from dataclasses import replace
 from typing import Any, cast
 
+import pytest
+
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.follower import REMEMBERED, Follower
-from penstock.spark.holders import MOST_NODES, Holders
+from penstock.spark.holders import MOST_NODES, Holders, Lost, find_lost
 from penstock.spark.nodes import Nodes
 from penstock.spark.offsets import LogPosition, NodeTopic
 from penstock.spark.options import read_options
+from penstock.spark.reading import DataLoss
 
 
 class Cluster:
@@ -18,6 +21,9 @@ class Cluster:
         self.nodes = nodes
         self.led: list[Any] = []
         self.holders: dict[str, dict[str, Any]] = {}
+        self.lists: dict[str, Any] = {}
+        self.refusing: dict[str, int] = {}
+        self.numbers: dict[str, str] = {}
         self.away: set[str] = set()
         self.busy: set[str] = set()
         self.asked: list[tuple[str, str]] = []
@@ -26,13 +32,17 @@ class Cluster:
         self.asked.append((address, path))
         if address in self.away:
             raise Unreachable(f"{address} does not answer")
+        if address in self.refusing:
+            raise Refused(address, path, self.refusing[address], "no")
+        if path == "/topics/offsets":
+            return self.lists.get(address, {})
         if path == "/cluster":
             return {"nodes": self.nodes, "led": self.led}
         if address in self.busy:
             raise Refused(address, path, 503, "LOG_OPENING")
         found = self.holders.get(f"{address}/{arguments.get('log', '')}") or self.holders.get(address)
         if found is None:
-            raise Refused(address, path, 404, "TOPIC_NOT_FOUND")
+            raise Refused(address, path, 404, "TOPIC_NOT_FOUND", {"x-nsq-node": self.numbers.get(address, "")})
         return found
 
     def of(self, *named: str) -> tuple[list[str], list[str]]:
@@ -83,7 +93,7 @@ def test_a_node_that_is_gone_for_good_had_published_into_logs_that_a_reader_has_
     follower.options = replace(follower.options, nsqd=("a", "b"))
     place, at, seen = NodeTopic("t", "0"), LogPosition("x1-1", 9), []
     for _ in range(3):
-        follower._looked = -REMEMBERED  # it would look again after a while
+        follower.looked = -REMEMBERED  # it would look again after a while
         before, at = at, follower.end_after({place: at})[place]
         seen += follower.plan({place: before}, {place: at})
     assert [(span.log, span.first, span.end) for (span,) in seen] == [("x2-1", 9, 12), ("x3-1", 12, 15)]
@@ -97,3 +107,42 @@ def test_a_node_that_opens_the_log_may_have_it_later_and_a_single_node_that_is_g
     cluster = Cluster([])
     cluster.away = {"a"}
     assert cluster.of("a") == ([], ["a does not answer"])
+
+
+def test_a_lost_node_waits_for_a_leader_of_its_log() -> None:
+    cluster = Cluster([member("a", node=0, log_id="x"), member("b", node=1, log_id="y", suspected=True),
+                       member("c", node=2, log_id="z", suspected=True, standing="forgotten")])  # fmt: skip
+    cluster.away, cluster.refusing = {"gone"}, {"secret": 403, "single": 404}
+    cluster.led = [{"log_id": "x", "node": 0}, {"log_id": "an older one", "node": 1}]
+    lost = find_lost(cast(Asker, cluster), ["gone", "secret", "single", "a"], bool)
+    assert (lost.nodes, lost.failures) == ({"1": "b"}, ["secret answered /topics/offsets with 403 no"])
+    cluster.led.append({"log_id": "y", "node": 1})
+    assert find_lost(cast(Asker, cluster), ["a"], bool) == Lost()
+
+
+def test_promoted_logs_are_listed_with_the_oldest_first() -> None:
+    cluster = Cluster([])
+    old = {"topic": "t", "log": "x1", "first": 0, "next": 9, "retained": True}
+    new = old | {"log": "x2", "first": 9, "next": 12, "parents": [{"log": "x1", "next": 9}]}
+    others = [old | {"topic": "other"}, old | {"log": "x0", "retained": False}]
+    cluster.lists = {"a": {"promoted": [{"node": 3, "topics": [new, *others]}]},
+                     "b": {"promoted": [{"node": 3, "topics": [old]}]}}  # fmt: skip
+    ((place, logs),) = find_lost(cast(Asker, cluster), ["a", "b", "c"], "t".__eq__).logs.items()
+    assert (place, [(one.address, one.log, one.kind) for one in logs]) == (
+        NodeTopic("t", "3"), [("b", "x1", "promoted"), ("a", "x2", "promoted")]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("wait", [60.0, 0.0])
+def test_a_topic_is_not_deleted_while_the_leader_of_its_old_log_may_return(wait: float) -> None:
+    """Node 0 has returned without the topic, and node 1, which leads its log, does not answer."""
+    cluster = Cluster([member("a", node=0), member("b", node=1)])
+    cluster.away, cluster.numbers = {"b"}, {"a": "0"}
+    follower = Follower(read_options({"nsqd": "a:1,b:1", "topic": "t"}), cast(Asker, cluster))
+    follower.options = replace(follower.options, nsqd=("a", "b"), node_wait=wait)
+    begin = {NodeTopic("t", "0"): LogPosition("x-1", 9)}
+    if wait:
+        assert follower.end_after(begin) == begin
+    else:
+        with pytest.raises(DataLoss, match="topic 't' was deleted on node 0, at a; it was read up to offset 9"):
+            follower.end_after(begin)

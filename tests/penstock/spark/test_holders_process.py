@@ -69,7 +69,7 @@ def test_a_query_goes_on_over_a_failover_and_the_return_of_the_node(node: NodeMa
         reader = stream(addresses)
         seen, at = list[str](), middle
         while len(seen) < 14:
-            reader._follower._looked = 0.0
+            reader._follower.looked = 0.0
             after = reader.latestOffset(at, ReadMaxRows(5))
             assert after != at
             seen += between(stream(addresses), at, after)

@@ -3,8 +3,10 @@
 See docs/contributing/design/spark.md#how-spark-calls-a-source.
 """
 
+import json
 import pickle
 import signal
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from penstock.spark.ask import Unreachable
 from penstock.spark.nodes import NoAnswer
+from penstock.spark.offsets import OffsetError
 from penstock.spark.options import OptionError, read_options
 from penstock.spark.reading import DataLoss
 from penstock.spark.source import NsqBatchReader, NsqStreamReader
@@ -65,11 +68,15 @@ def test_a_stream_over_a_restart_of_the_query_and_of_the_node(node: Daemon, tmp_
     assert between(first, start, end) == ["a", "b"]
     assert between(first, start, end) == ["a", "b"]  # ... and reads again
     assert first.latestOffset(end, ALL) == end
-    assert first.reportLatestOffset() == {**end, "behind": 0}
+    assert first.reportLatestOffset() == {**end, "behind": 0, "oldestUnread": None}
     publish(node, "t", "c")
     later = first.latestOffset(end, ALL)
     assert cursor(node)["lake"] == (2, 1), "Spark asks for more when the batch is done"
     assert first.reportLatestOffset()["behind"] == 1
+    (line,) = httpx.get(f"http://{node.http}/topic/read?topic=t&from=2").text.splitlines()
+    published = datetime.fromtimestamp(json.loads(line)["timestamp"] / 1e9, UTC)
+    oldest = datetime.fromisoformat(first.reportLatestOffset()["oldestUnread"])
+    assert abs(published - oldest) < timedelta(milliseconds=1)
 
     second = stream(node, startingOffsets="earliest", cursorName="lake")
     assert between(second, end, later) == ["c"]  # after a crash nothing else comes first
@@ -216,7 +223,7 @@ def test_a_topic_that_comes_later_is_read_from_its_beginning_also_after_a_crash(
     later = [f"{number} " + "x" * 100_000 for number in range(10)]
     publish(node, "x.b", *later)
     publish(node, "y.c", "3")
-    first._follower._looked = 0.0  # it would look again after a while
+    first._follower.looked = 0.0  # it would look again after a while
     end = first.latestOffset(start, ALL)
     assert end.keys() == {"x.a/7", "x.b/7", "v"}
     again = stream(node, "", **made)  # no latestOffset before it
@@ -281,12 +288,12 @@ def test_a_topic_that_is_deleted_between_two_batches(node: Daemon, capfd: pytest
     reader = stream(node, "", **made)
     end = reader.latestOffset(reader.initialOffset(), ALL)
     delete(node, "b")
-    reader._follower._looked = 0.0
+    reader._follower.looked = 0.0
     assert reader.latestOffset(end, ALL).keys() == {"a/7", "c/7", "v"}  # b was read as far as it is known
     assert "topic 'b' was deleted on node 7, at " in capfd.readouterr().err
     behind = {**end, "c/7": {**end["c/7"], "next": 0}}
     delete(node, "c")
-    reader._follower._looked = 0.0
+    reader._follower.looked = 0.0
     with pytest.raises(DataLoss, match=r"topic 'c' was deleted on node 7, at .*; it was read up to offset 0; set fail"):
         reader.latestOffset(behind, ALL)
     lenient = stream(node, "", failOnDataLoss="false", **made)
@@ -301,3 +308,34 @@ def test_a_node_that_is_gone_is_no_deleted_topic(node: Daemon) -> None:
     assert away.latestOffset(end, ALL) == end
     with pytest.raises(Unreachable, match="node 7 did not answer within nodeWaitMs=0"):
         between(away, start, end)
+
+
+def test_idle_topics_are_not_in_the_offsets_of_a_batch(node: Daemon, tmp_path: Path) -> None:
+    topics = [f"x{number:03d}" for number in range(150)]
+    for topic in topics:
+        publish(node, topic, topic)
+    made = {"topicPattern": "x.*", "startingOffsets": "earliest", "offsetsLocation": str(tmp_path / "offsets")}
+    reader = stream(node, "", **made)
+    start = reader.initialOffset()
+    assert reader.initialOffset() == start
+    end = reader.latestOffset(start, ALL)
+    assert (len(start), len(end)) == (2, 152), "all topics change in this batch"
+    assert sorted(between(reader, start, end)) == topics
+    assert reader.latestOffset(end, ALL) == end
+    publish(node, "x007", "early")
+    start, end = end, reader.latestOffset(end, ALL)
+    assert end.keys() == {"base", "v"}
+    assert between(reader, start, end) == ["early"]
+    publish(node, "x007", "later")
+    after = reader.latestOffset(end, ALL)
+    assert after.keys() == {"base", "x007/7", "v"}
+    report = reader.reportLatestOffset()
+    assert report == {"x007/7": after["x007/7"], "v": 1, "behind": 1, "oldestUnread": report["oldestUnread"]}
+    again = stream(node, "", **made)  # after a crash
+    assert between(again, end, after) == ["later"]
+    assert again.latestOffset(after, ALL) == after
+    delete(node, "x008")
+    again._follower.looked = 0.0
+    assert again.latestOffset(after, ALL)["x008/7"] is None
+    with pytest.raises(OffsetError, match="option offsetsLocation='' belongs to the checkpoint"):
+        stream(node, "", topicPattern="x.*").latestOffset(after, ALL)

@@ -2,6 +2,8 @@
 
 import json
 import os
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +115,14 @@ def test_a_streaming_copy_goes_on_where_it_was(spark: Any, node: Daemon, tmp_pat
         )  # fmt: skip
         writer = routed.writeStream.format("nsq").options(nsqd=node.http)
         query = finished(writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True))
-        return [batch.numInputRows for batch in query.recentProgress if batch.numInputRows]
+        batches = [batch for batch in query.recentProgress if batch.numInputRows]
+        metrics = [json.loads(batch.sources[0].latestOffset) for batch in batches]
+        assert [one["behind"] for one in metrics] == [*accumulate(one.numInputRows for one in batches[::-1])][::-1]
+        times = [datetime.fromisoformat(one["oldestUnread"]) for one in metrics]
+        assert begun - timedelta(milliseconds=1) <= min(times) <= max(times) <= datetime.now(UTC)
+        return [batch.numInputRows for batch in batches]
 
+    begun = datetime.now(UTC)
     publish(node, "t", [str(number) for number in range(600)])
     assert run() == [400, 200]
     publish(node, "t", [str(number) for number in range(600, 700)])

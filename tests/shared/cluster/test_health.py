@@ -65,7 +65,7 @@ def test_three_nodes_a_single_one_and_nodes_that_left() -> None:
     ({"knows_configs": False}, "node 0 takes no messages"),
     ({"led": [led(0, state="reading")]}, "the log of node 0 (log0) is not served yet by node 0: reading"),
     ({"refused": [{"node": 3, "address": "h3", "reason": "drain it first"}]}, "nodes 0 and 3 are not connected: drain it"),
-    ({"available": 1}, "node 0: only 1 copy is possible now"),
+    ({"available": 1}, "node 0: only 1 copy possible now"),
 ])  # fmt: skip
 def test_what_is_behind_or_refused_is_degraded(change: dict[str, Any], said: str) -> None:
     found = health_of(merged(*three(**change)))

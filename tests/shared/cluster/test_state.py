@@ -89,7 +89,7 @@ def test_two_nodes_that_are_well() -> None:
     assert (node(merged(old), 0).copies_possible, node(merged(old), 0).copies_wanted) == (2, 3)
 
 
-ONE = "only 1 copy is possible now; topics that need 2 or more reject publishes"
+ONE = "only 1 copy possible now; topics that need 2 or more reject publishes"
 
 
 def test_a_dead_node_is_what_the_others_know_of_it() -> None:
@@ -113,7 +113,7 @@ def test_a_dead_node_is_what_the_others_know_of_it() -> None:
     assert dead.recover == "penstock recover DATA-PATH --node 2 --from a:1"
     assert (copy(cluster, 0, 2).state, copy(cluster, 0, 2).behind, copy(cluster, 0, 2).is_bad) == ("away", None, True)
     assert copy_row(copy(cluster, 0, 2))["written"] == "-"
-    assert shortage(node(cluster, 0)) == ("only 2 copies are possible now; topics that need 3 or more reject publishes")
+    assert shortage(node(cluster, 0)) == ("only 2 copies possible now; topics that need 3 or more reject publishes")
     assert Problem("node 2 of cluster c", "down", "it is down") in list(cluster.problems())
 
 

@@ -94,7 +94,10 @@ def parser() -> Parser:
 
 
 def test_wrong_arguments_are_one_line_that_says_where_to_look(capsys: pytest.CaptureFixture[str]) -> None:
-    for words, why in ((("x", "-n", "10"), "argument -n: expected a number from 1 to 9"), (("x", "\x1b"), "\\x1b")):
+    for words, why in (
+        (("x", "-n", "10"), "argument -n: expected a number from 1 to 9"),
+        (("x", "\x1b"), "penstock x: unrecognized arguments: \\x1b: see penstock x --help"),
+    ):
         with pytest.raises(SystemExit) as end:
             parser().parse_args(words)
         error = capsys.readouterr().err

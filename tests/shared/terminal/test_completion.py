@@ -4,11 +4,10 @@ import subprocess
 
 import pytest
 
-from admin.terminal.main import parser as of_all_nodes
-from apps.penstock import parser as of_apps
+from penstock.launch import _parsers
 from shared.terminal.completion import main, script, words_of
 
-WORDS = words_of([of_all_nodes(), of_apps()])
+WORDS = words_of(_parsers())
 
 
 def test_the_words_of_all_commands() -> None:
@@ -16,6 +15,8 @@ def test_the_words_of_all_commands() -> None:
     assert WORDS["context",] == ["add", "list", "remove", "show", "use"]
     assert {"--sort", "--json", "--context"} <= set(WORDS["topics",])
     assert "--lookupd-http-address" in WORDS["context", "add"]
+    assert WORDS["auth", "token"] == ["create", "list", "revoke"]
+    assert "--once" in WORDS["archive",]
 
 
 @pytest.mark.process
@@ -31,7 +32,7 @@ def test_bash_completes(line: str, words: set[str]) -> None:
 
 def test_each_shell_gets_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     for shell, part in (("bash", "complete -F _penstock penstock"), ("zsh", "bashcompinit"), ("fish", "-f -a topics")):
-        assert main([of_all_nodes(), of_apps()], [shell]) == 0
+        assert main(_parsers(), [shell]) == 0
         assert part in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main([], ["tcsh"])

@@ -87,6 +87,11 @@ def test_the_set_of_penstock_up_is_found_while_it_runs(tmp_path: Path, monkeypat
         assert local_set(environ) is None  # this process is another program
         monkeypatch.setattr("shared.terminal.context._runs_penstock_up", lambda process: process == str(os.getpid()))
         assert local_set(environ) == resolve(arguments(), environ) == own
+        monkeypatch.setattr("shared.terminal.context._runs_penstock_up", lambda process: True)
+        write_contexts(directory / "7.toml", Contexts(by_name={"local": STAGING}))
+        with pytest.raises(CommandError, match="2 sets of penstock up run here: give --lookupd-http-address, one of"):
+            resolve(arguments(), environ)
+        (directory / "7.toml").unlink()
     assert list(directory.iterdir()) == []
     (tmp_path / "file").touch()
     with noted_set(

@@ -1,5 +1,6 @@
 """Configurations of topics: the latest holds, everybody hears it, and promoted logs are served under it."""
 
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.part import Part
 from nsqd.core.limits import TooFewCopies
 from nsqd.storage.log.copies import Copies
+from shared.retry import Retry
 from shared.topic_config import Durability, TopicConfig
 from tests.nsqd.cluster.network import SECOND, SECRET, SUSPECT_AFTER, Network
 from tests.nsqd.cluster.wire.identities import CONFIG
@@ -101,15 +103,18 @@ def test_all_nodes_learn_of_a_change_also_nodes_that_come_later() -> None:
     assert topic.config.max_attempts == CONFIG.config.max_attempts
 
 
-def test_a_topic_of_a_promoted_log_has_what_was_set_and_keeps_the_rest() -> None:
+def test_a_topic_of_a_promoted_log_has_what_was_set_and_a_default_keeps_its_messages() -> None:
     node = Node()
     topic = node.broker.topic("orders")
     topic.configure(TopicConfig(Durability.ALWAYS, 1, 5000, None))
     TopicConfigs({}, [CONFIG, CONFIG._replace(topic="missing")]).attached(node.broker)
     assert topic.config == TopicConfig(Durability.OS, 3600 * 10**9, 5000, 2, 5)
     assert "missing" not in node.broker.topics
-    use(CONFIG._replace(config=TopicConfig()), node.broker.topics.get(CONFIG.topic))
-    assert topic.config == TopicConfig(Durability.OS, 3600 * 10**9, 5000, 2, 5)
+    whole = TopicConfig(retention=1, retry=Retry.parse("fixed(5s)"), channels={"mail": TopicConfig(rate=10)})
+    use(CONFIG._replace(config=whole), topic)
+    assert topic.config == replace(whole, retention_bytes=5000)
+    use(CONFIG._replace(config=TopicConfig()), topic)
+    assert topic.config == TopicConfig(retention=1, retention_bytes=5000)
 
 
 def test_the_first_node_of_a_cluster_knows_all_at_once_and_the_others_when_it_has_sent_it() -> None:

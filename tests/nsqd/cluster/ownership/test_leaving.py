@@ -90,6 +90,7 @@ def test_a_log_is_handed_over_at_once_whatever_the_quorum_and_then_the_node_has_
     assert {one.leaders.epochs[LOG].node for one in others} <= ({2} if quorum is Quorum.NONE else {1, 2})
     assert all(one.membership.records[0].standing is Standing.LEFT for one in others)
     assert all(0 not in one.links for one in others)
+    assert [one.refusals for one in others] == [{}, {}], "it may not connect, and nothing is wrong with that"
     assert [node.number for node in others[0].membership.members] == [1, 2]
 
 

@@ -9,6 +9,7 @@ from nsqd.cluster.remote_jobs.job_owners import KEPT
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.protocols.beanstalk.borrower import TOUCHED
 from nsqd.protocols.beanstalk.guest import read_request
+from penstock.protocol.headers import pack_headers
 from tests.nsqd.cluster.stations import Cluster, Station
 from tests.nsqd.cluster.stations import waiting as disque_client
 from tests.nsqd.protocols.beanstalk.wire import Wire
@@ -94,6 +95,18 @@ def test_every_node_shows_and_deletes_every_job(cluster: Cluster) -> None:
     assert ask(cluster, other, b"delete %d\r\n" % number) == b"DELETED\r\n"
     for line in (b"peek %d\r\n", b"stats-job %d\r\n", b"kick-job %d\r\n"):
         assert ask(cluster, other, line % number) == b"NOT_FOUND\r\n"
+
+
+def test_headers_reach_clients_of_other_nodes_that_asked(cluster: Cluster) -> None:
+    content = pack_headers((("a", "1"),)) + b"x"
+    client = cluster.stations[1].tube_client()
+    assert client.ask(b"headers\r\nreserve\r\n") == b"HEADERS\r\n"
+    cluster.settle()
+    owner = cluster.stations[0].tube_client()
+    _, number = owner.ask(b"headers\r\nput 0 0 60 %d\r\n%s\r\n" % (len(content), content)).split()[1:]
+    cluster.settle()
+    assert client.said() == b"RESERVED %s %d\r\n%s\r\n" % (number, len(content), content)
+    assert ask(cluster, client, b"peek %s\r\n" % number) == b"FOUND %s %d\r\n%s\r\n" % (number, len(content), content)
 
 
 def test_only_the_client_that_has_a_job_may_act_on_it(cluster: Cluster) -> None:

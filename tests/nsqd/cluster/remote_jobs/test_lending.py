@@ -2,13 +2,15 @@
 
 import pytest
 
+from nsqd.cluster.remote_jobs.job_frames import pack_loan
 from nsqd.cluster.remote_jobs.job_owners import KEPT
 from nsqd.cluster.remote_jobs.lending import ANSWER_WITHIN, MOST_AHEAD
-from nsqd.cluster.wire.frames import FrameKind
+from nsqd.cluster.wire.frames import KIND_AT, FrameKind, PeerError
 from nsqd.core.limits import TooFewCopies, TooMany
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job
+from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from tests.cases import each
@@ -23,10 +25,18 @@ SMALL, LARGE = b"small", b"x" * 700_000
 @each("body", [SMALL, LARGE, b""])
 def test_a_job_added_anywhere_reaches_a_client_that_waits(body: bytes) -> None:
     cluster, a, _, c = nodes(3)
-    client = cluster.waiting(c, "q", options=("WITHCOUNTERS",))
-    job_id = cluster.add(a, "q", body)
-    assert client.replies() == [[[b"q", job_id.encode(), body, b"nacks", 0, b"additional-deliveries", 0]]]
+    client = cluster.waiting(c, "q", options=("WITHCOUNTERS", "WITHHEADERS"))
+    job_id = cluster.add(a, "q", body, "HEADER", "a", "1")
+    counters = b"nacks", 0, b"additional-deliveries", 0
+    assert client.replies() == [[[b"q", job_id.encode(), body, *counters, b"headers", [b"a", b"1"]]]]
     assert a.client().get("q") == []
+
+
+def test_a_loan_without_headers_is_refused() -> None:
+    _, a, b = nodes(2)
+    (frame,) = pack_loan(Loan(1, "q", 2, 0, 0, 0, 0, 0, b"no headers"))
+    with pytest.raises(PeerError, match="headers"):
+        a.jobs.receive(a.links[b.number], FrameKind.LOAN, frame[KIND_AT + 1 :], 0)
 
 
 def test_a_job_that_was_in_transit_for_longer_than_its_retry_time_reaches_no_client() -> None:

@@ -5,6 +5,7 @@ from nsqd.cluster.wire.frames import KIND_AT, FrameKind
 from nsqd.core.limits import TooFewCopies
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.sequence.put_batch import JobOptions
+from penstock.protocol.headers import Headers
 from tests.nsqd.cluster.stations import Cluster, Station, ask, nodes, waiting
 from tests.nsqd.protocols.disque.wire import request
 
@@ -88,7 +89,7 @@ def test_a_job_that_no_queue_takes_waits_until_one_does() -> None:
     client = cluster.waiting(b, "q")
     put_into = b.node.broker.tubes.put_into
 
-    def refuse(name: str, bodies: list[bytes], options: JobOptions) -> int:
+    def refuse(name: str, bodies: list[bytes], options: JobOptions, headers: Headers) -> int:
         raise TooFewCopies
 
     a.client().add("q", b"x", *ONCE)

@@ -7,7 +7,7 @@ import pytest
 from nsqd.cluster.membership.leader_frames import LogExtent
 from nsqd.cluster.replication import leader as leader_module
 from nsqd.cluster.replication import stream
-from nsqd.cluster.replication.follower import Follower
+from nsqd.cluster.replication.follower import Follower, Phase
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader
 from nsqd.cluster.wire.link import Link
@@ -332,6 +332,22 @@ def test_a_follower_that_confirms_nothing_for_more_than_five_seconds_is_lagging(
     assert state(side, 600) == ("in sync", 0.0), "nothing was written since"
 
 
+def test_publishes_that_wait_long_for_copies_are_logged_with_the_late_nodes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    side = live()
+    copied(side)
+    side.leader_side.tick(0)
+    wrote(side, b"four")
+    copies = side.leader_side.copies
+    copies.wait({copies.copied(2, False)}, side.source.end, 1_000_000_000)
+    for tenths in (10, 14, 15, 17):
+        side.leader_side.tick(tenths * 100_000_000)
+    assert [one for one in caplog.messages if "have waited" in one] == [
+        f"CLUSTER: publishes into this node's log have waited for copies for 0.5 s: nodes [{side.link.node.number}] have not"
+        " confirmed them"
+    ]
+
+
 def test_replies_that_were_given_up_are_logged_once_a_minute_with_their_count(caplog: pytest.LogCaptureFixture) -> None:
     side = live()
     copies = side.leader_side.copies
@@ -409,7 +425,7 @@ def test_a_node_that_is_chosen_once_more_for_a_while_is_sent_drop_again() -> Non
             now += 1_000_000_000
             side.leader_side.tick(now)
             for number, follower in list(side.leader_side.followers.items()):
-                if follower.is_asked:
+                if follower.phase is Phase.ASKED:
                     have = stream.Have(log.end, [(FIRST.pack(), 0)], {0: 0, second: 0}, follower.asked)
                     side.leader_side.receive(cluster.links[number], FrameKind.HAVE, stream.pack_have(have)[5:])
                 copied = stream.pack_copied(log.end, log.end)[5:]

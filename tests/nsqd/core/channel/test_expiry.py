@@ -241,7 +241,7 @@ def test_messages_that_are_on_disk_only_are_read_to_be_buried() -> None:
     topic.configure(TopicConfig(ttl=SECOND, on_expire=OnExpire.BURY))
     topic.channel("a")
     topic.publish([b"x"] * 3000, 3000)
-    topic.intake.publish_deferred(b"later", node.clock.now + SECOND)
+    topic.intake.publish_with([b"later"], due=node.clock.now + SECOND)
     topic.publish([b"y"], 1)
     node.turn()
     node = start(node.disk.kill(), wall=node.clock.wall)

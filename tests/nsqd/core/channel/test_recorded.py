@@ -143,7 +143,7 @@ def test_time_outs_a_few_at_a_time_and_what_is_deferred_does_not_starve(world: W
     assert world.channel.scan(NOW + TIMEOUT, 2) == 2
     assert world.journal.take() == [("requeue", (0,), 1, 1, 0), ("requeue", (1,), 1, 0, 0)]
     assert world.channel.next_due() == NOW + TIMEOUT
-    world.channel.wait(Message(4, 1), NOW + 1, NOW)
+    world.channel.defer(Message(4, 1), NOW + 1, NOW)
     assert world.channel.scan(NOW + TIMEOUT, 1) == 1 + 1
     assert (world.channel.timeout_count, world.channel.in_flight_count, world.channel.deferred_count) == (3, 0, 0)
 

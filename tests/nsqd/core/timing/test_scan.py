@@ -86,7 +86,7 @@ def test_nothing_fires_early_or_more_than_100_ms_late_on_hundreds_of_channels() 
     for i in range(300):
         body = b"%d" % i
         due[body] = node.now + random.randrange(1, 4000) * MS
-        node.broker.topic(f"t{random.randrange(30)}").intake.publish_deferred(body, due[body])
+        node.broker.topic(f"t{random.randrange(30)}").intake.publish_with([body], due=due[body])
     node.turn()
 
     def note() -> None:

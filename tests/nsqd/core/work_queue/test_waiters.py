@@ -48,7 +48,7 @@ class Queue:
     def next_ready(self) -> Job | None:
         return self.table.head()
 
-    def body(self, job: Job) -> bytes | None:
+    def body(self, job: Job, with_headers: bool = False) -> bytes | None:
         if self.on_disk:
             raise Reading(self)
         if job.id in self.corrupt:

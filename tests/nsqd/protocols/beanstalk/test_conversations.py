@@ -12,6 +12,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.work_queue.job import JobState
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.stats import batch_stats
+from penstock.protocol.headers import pack_headers
 from shared.foreign import Foreign
 from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node
@@ -380,6 +381,36 @@ def test_batches(wire: Wire) -> None:
     wire.send(b"reserve-batch 5 10\r\n")
     Wire(wire.node).ask(put(b"4"))
     assert wire.said() == b"RESERVED 4 1\r\n4\r\n"
+
+
+def test_headers_are_in_front_of_bodies_for_clients_that_asked(wire: Wire) -> None:
+    content, none = pack_headers((("a", "1"),)), pack_headers(())
+    assert wire.ask(b"headers\r\n" + put(none + b"0")) == b"HEADERS\r\nINSERTED 1\r\n"
+    first, second = put(content + b"x"), put(content + b"y").replace(b"put ", b"put-unique k ")
+    assert wire.ask(first * 2 + second * 2) == b"INSERTED 2\r\nINSERTED 3\r\nINSERTED 4\r\nDUPLICATE\r\n"
+    size, other = len(content) + 1, Wire(wire.node)
+    assert wire.ask(b"peek 2\r\npeek-ready\r\n") == b"FOUND 2 %d\r\n%sx\r\nFOUND 1 6\r\n%s0\r\n" % (size, content, none)
+    assert other.ask(b"peek 2\r\nreserve\r\n") == b"FOUND 2 1\r\nx\r\nRESERVED 1 1\r\n0\r\n"
+    assert other.ask(b"reserve\r\n" + put(b"plain")) == b"RESERVED 2 1\r\nx\r\nINSERTED 5\r\n"
+    assert other.ask(b"move-job 2 default\r\n") == b"MOVED 6\r\n"
+    assert wire.ask(b"reserve-batch 1 0\r\n") == b"RESERVED_BATCH 1\r\nRESERVED 3 %d\r\n%sx\r\n" % (size, content)
+    assert wire.ask(b"reserve-job 5\r\nreserve\r\n").endswith(
+        b"%splain\r\nRESERVED 4 %d\r\n%sy\r\n" % (none, size, content)
+    )
+    assert wire.ask(b"reserve\r\nreserve\r\n") == b"RESERVED 6 %d\r\n%sx\r\n" % (size, content)
+    other.ask(put(b"late"))
+    assert wire.said() == b"RESERVED 7 9\r\n%slate\r\n" % none
+
+
+@each("content, reply", [
+    (b"", b"BAD_FORMAT"), (b"body", b"BAD_FORMAT"), (b"\0\0\0\1\xc0", b"BAD_FORMAT"),
+    (b"\0\0\0\1\x90" + b"x" * 11, b"JOB_TOO_BIG"), (b"x" * 100_000, b"JOB_TOO_BIG"),
+    *((pack_headers(((name, "1"),)), b"BAD_FORMAT") for name in ("batch", "unique", "deliver-at")),
+])  # fmt: skip
+def test_headers_that_no_job_can_have(content: bytes, reply: bytes) -> None:
+    wire = Wire(context=SMALL)
+    assert wire.ask(b"headers\r\n" + put(content) + b"headers\r\n") == b"HEADERS\r\n" + reply + b"\r\nHEADERS\r\n"
+    assert wire.ask(put(b"\0\0\0\1\x90" + b"x" * 10)).startswith(b"INSERTED")
 
 
 def test_a_job_that_was_reserved_too_often_is_buried() -> None:

@@ -51,6 +51,18 @@ def test_a_wait_ends_when_its_time_is_over_and_a_delay_is_waited_for(wire: Wire)
     assert wire.advance(3_000).replies() == [[[b"q", job_id.encode(), b"x"]]]
 
 
+def test_headers_are_for_a_getjob_that_asks_for_them(wire: Wire) -> None:
+    wire.add("q", b"x", "HEADER", "A", "1", "HEADER", "b", "", "RETRY", 1)
+    wire.add("q", b"y")
+    (first,) = wire.do("GETJOB", "WITHHEADERS", "WITHCOUNTERS", "FROM", "q")
+    assert first[2:] == [b"x", b"nacks", 0, b"additional-deliveries", 0, b"headers", [b"a", b"1", b"b", b""]]
+    (second,) = wire.do("GETJOB", "WITHHEADERS", "FROM", "q")
+    assert second[2:] == [b"y", b"headers", []]
+    wire.replies(request("GETJOB", "FROM", "q"))
+    ((again,),) = wire.advance(1_100).replies()
+    assert again[2:] == [b"x"]
+
+
 def state(wire: Wire, name: str) -> str:
     """The id of a job in that state."""
     retry = ("RETRY", 0) if name.startswith("once") else ()

@@ -1,7 +1,5 @@
 """What operators do to single messages, over a restart, in cases that were wrong once."""
 
-from functools import partial
-
 from nsqd.core.channel.actions import ChosenMessage, finish, requeue
 from nsqd.core.message.frame import message_id
 from nsqd.core.topic import Topic
@@ -26,7 +24,7 @@ def test_a_delayed_message_that_was_finished_stays_finished() -> None:
     channel = topic.channel("c")
     for number in range(12):
         if number == 7:
-            node.turn(partial(topic.intake.publish_deferred, b"7", clock.now + 600 * SECOND))
+            node.turn(lambda: topic.intake.publish_with([b"7"], due=clock.now + 600 * SECOND) or None)
         else:
             node.publish()
     requeue(topic.distribution, channel, chosen(node, topic, 5), 0, clock.now)

@@ -86,7 +86,7 @@ def test_a_restart_keeps_pauses_of_queues_and_no_others(end: str) -> None:
     other = restarted(node, end)
     tubes = {name: other.broker.tubes.made(name) for name in pauses}
     assert {name: tube.paused for name, tube in tubes.items()} == {**pauses, "in": replace(ALL, out=False)}
-    assert {name for name, tube in tubes.items() if tube.is_shut} == {"into", "all", "in"}
+    assert {name for name, tube in tubes.items() if tube.refuses_jobs} == {"into", "all", "in"}
     assert {name for name, tube in tubes.items() if tube.pause_until > other.clock.now} == {"out", "all"}
     assert {name: tube.pause_left(other.clock.now) for name, tube in tubes.items() if tube.is_held} == {
         "out": LONGEST_PAUSE, "all": LONGEST_PAUSE,

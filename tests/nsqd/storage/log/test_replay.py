@@ -40,7 +40,7 @@ def publish(node: SimNode, *contents: bytes, delay: int = 0) -> None:
     topic = node.broker.topic("t")
     if delay:
         for content in contents:
-            topic.intake.publish_deferred(content, node.clock.now + delay)
+            topic.intake.publish_with([content], due=node.clock.now + delay)
     else:
         topic.publish(list(contents), sum(map(len, contents)))
     node.turn()

@@ -38,7 +38,7 @@ class World:
         for message_id in self.ids:
             consumer.requeue(message_id, HOUR, self.clock.now)
         for _ in range(COUNT):
-            self.topic.intake.publish_deferred(b"y", self.clock.now + HOUR)
+            self.topic.intake.publish_with([b"y"], due=self.clock.now + HOUR)
         self.node.turn(lambda: None)
         self.source = LiveSource(self.node.broker, self.node.store)
 
@@ -80,7 +80,7 @@ def act(world: World, name: str) -> None:
         actions.requeue(world.topic.distribution, world.channel, chosen, world.clock.now + 2 * HOUR, world.clock.now)
     elif name == "publish":
         for _ in range(2 * CHUNK):
-            world.topic.intake.publish_deferred(b"z", world.clock.now + HOUR)
+            world.topic.intake.publish_with([b"z"], due=world.clock.now + HOUR)
     elif name == "empty":
         world.channel.empty()
     elif name == "approach":
