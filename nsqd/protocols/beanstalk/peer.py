@@ -32,7 +32,7 @@ from nsqd.protocols.beanstalk.operators import Operator
 from nsqd.protocols.beanstalk.rights import allows, target
 from nsqd.protocols.job_client import UNITS_OF_A_TURN
 from nsqd.protocols.transport import NEVER
-from penstock.protocol.headers import BATCH, GROUP, MOST_SIZE, Headers, split_headers
+from penstock.protocol.headers import BATCH, GROUP, MOST_SIZE, Headers, check_headers, split_headers
 from shared.audit.event import Outcome
 from shared.auth.verbs import Verb
 from shared.values import SECOND
@@ -166,14 +166,12 @@ class Peer(Operator):
         identity = put.identity
         if self.worker.takes_headers:
             try:
-                headers, body = _split(body, self.context.max_job_size)
+                headers, body = _split(body, self.context.max_job_size, (identity or NONE).headers)
             except _PutRefused as refused:
                 self.broker.tubes.burn_id()
                 self.fail(refused.reply)
                 return
             if headers:
-                asked = (identity or NONE).headers  # by the command itself, which has precedence
-                headers = *asked, *(one for one in headers if one[0] not in dict(asked))
                 identity = replace(identity or NONE, headers=headers)
         priority, delay, ttr = put.options
         due = self.now + delay * SECOND if delay else 0
@@ -392,14 +390,19 @@ class _PutRefused(Exception):
         self.reply = reply
 
 
-def _split(content: bytes, most: int) -> tuple[Headers, bytes]:
-    """Return headers and body of a put, which is at most `most` bytes long. Raises _PutRefused."""
+def _split(content: bytes, most: int, asked: Headers) -> tuple[Headers, bytes]:
+    """Return headers and body of a put, which is at most `most` bytes long. Raises _PutRefused.
+
+    `asked`: headers that the command itself asks for, which have precedence.
+    """
     try:
         headers, body = split_headers(content)
+        if not ASKING.isdisjoint(dict(headers)):  # commands and options of jobs ask for the same
+            raise _PutRefused(BAD_FORMAT)
+        headers = *asked, *(one for one in headers if one[0] not in dict(asked))
+        check_headers(headers)
     except ValueError:
         raise _PutRefused(BAD_FORMAT) from None
-    if not ASKING.isdisjoint(dict(headers)):  # commands and options of jobs ask for the same
-        raise _PutRefused(BAD_FORMAT)
     if len(body) > most:
         raise _PutRefused(JOB_TOO_BIG)
     return headers, body

@@ -12,7 +12,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.work_queue.job import JobState
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.stats import batch_stats
-from penstock.protocol.headers import pack_headers
+from penstock.protocol.headers import MOST_HEADERS, pack_headers
 from shared.foreign import Foreign
 from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node
@@ -411,6 +411,8 @@ def test_headers_that_no_job_can_have(content: bytes, reply: bytes) -> None:
     wire = Wire(context=SMALL)
     assert wire.ask(b"headers\r\n" + put(content) + b"headers\r\n") == b"HEADERS\r\n" + reply + b"\r\nHEADERS\r\n"
     assert wire.ask(put(b"\0\0\0\1\x90" + b"x" * 10)).startswith(b"INSERTED")
+    many = put(pack_headers(tuple((f"h{number}", "") for number in range(MOST_HEADERS))))
+    assert wire.ask(many + many.replace(b"put ", b"put-batch b ")).split()[::2] == [b"INSERTED", b"BAD_FORMAT"]
 
 
 def test_a_job_that_was_reserved_too_often_is_buried() -> None:
