@@ -111,6 +111,18 @@ def test_a_lost_node_that_only_the_context_names_is_reported(nodes: list[LocalNo
     assert terminal("tubes", *addresses)[:2] == (3, "")
 
 
+@pytest.mark.long
+def test_ten_thousand_topics(nodes: list[LocalNode], terminal: Terminal) -> None:
+    for number in range(10_000):
+        nodes[number % 2].broker.topic(f"t{number:04}").channel("c")
+    for node in nodes:
+        node.advance(1_000_000_000)
+    assert [len(terminal(command)[1].splitlines()) for command in ("topics", "channels")] == [10_001, 10_001]
+    assert [row["topic"] for row in terminal.rows("topics", "t99", "-n", "2")] == ["t9900", "t9901"]
+    assert len(terminal("top", "-n", "1")[1].splitlines()) == 21
+    assert "Topics:   10,000 with 10,000 channels" in terminal("status")[1]
+
+
 def test_clients_and_producers(filled: list[LocalNode], terminal: Terminal) -> None:
     with (
         Conversation(filled[1], b"  V2SUB orders mail\nRDY 1\n") as consumer,
