@@ -56,15 +56,18 @@ class Checks:
             return f"{node.sync_p99_ms:,.0f} ms"
         channel = look.channels.get((subject.topic, subject.name.removeprefix(f"{subject.topic}/")), NONE)
         if subject.rule == "buried-growing":
-            return f"{count(channel.buried)} buried"
+            return f"{count(channel.buried)} buried{_as_of(subject, look)}"
         if subject.rule.startswith("backlog-growing") and channel is not NONE:
-            return counted(channel.depth, "message")
+            return counted(channel.depth, "message") + _as_of(subject, look)
         return ""
 
     def check(self, look: Snapshot) -> list[Subject]:
         """Return the subjects of every rule that is on, and keep the snapshot for the next ones."""
         found = [
-            _aged(one, look) for rule in RULES if self.thresholds.is_on(rule) for one in self._checks[rule.name](look)
+            replace(one, words=one.words + _as_of(one, look))
+            for rule in RULES
+            if self.thresholds.is_on(rule)
+            for one in self._checks[rule.name](look)
         ]
         self.past.add(look)
         raised = {(one.rule, one.key) for one in found}
@@ -281,11 +284,11 @@ class Checks:
                 yield Subject(rule, key, key, page, f"--{option} {words}", -left, severity, node=node)
 
 
-def _aged(subject: Subject, look: Snapshot) -> Subject:
-    """Return a subject that is a channel with the time of its counts, if a node that has it was not asked of late."""
+def _as_of(subject: Subject, look: Snapshot) -> str:
+    """Return the time of the counts of a subject that is a channel, if a node that has it was not asked of late; or ""."""
     key = subject.topic, subject.key.removeprefix(f"{subject.topic}/")
     asked = [look.nodes[node].channels_at for node, part in look.parts.items() if key in part and node in look.nodes]
-    return replace(subject, words=subject.words + old(min(asked), look.at)) if asked else subject
+    return old(min(asked, default=0), look.at)
 
 
 def _disk_subject(rule: str, nodes: list[str], words: str, value: float, severity: Severity) -> Subject:

@@ -41,6 +41,7 @@ class Overview(PartialResult):
     """The overview of some nodes together."""
 
     totals: Values = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
+    at: int = 0  # ns since the epoch when the nodes were asked; 0: unknown
     oldest: int = 0  # ns since the epoch when the longest waiting message was published; 0: none, or unknown
     paused: set[str] = field(default_factory=set)  # "topic" or "topic/channel"; the first ones
     names: set[str] = field(default_factory=set)

@@ -224,7 +224,7 @@ class Queries:
         return await self.cache.get_or_stale(("overview", columns), lambda: self._overview(columns))
 
     async def _overview(self, columns: tuple[str, ...] | None) -> Overview:
-        found = await self.producers()
+        at, found = self.clock(), await self.producers()
         penstock_nodes, others = await self._split(found.producers)
         asked = {} if columns is None else {"columns": ",".join(one for one in columns if one != "drain")}
         asked |= {"drain": "1"} if columns is not None and "drain" in columns else {}
@@ -234,7 +234,7 @@ class Queries:
         overview = await self.direct.answer_budget.run_in_thread(
             memory, lambda: overview_of(data.answers, stats.topics, columns or ())
         )
-        overview.errors = found.errors + data.errors + stats.errors
+        overview.at, overview.errors = at, found.errors + data.errors + stats.errors
         overview.memory = memory
         overview.answered = set(self._now_answering(overview.answered))
         return overview

@@ -22,6 +22,7 @@ from admin.output import tables
 from admin.output.layout import Fields, View
 from admin.output.site import Site
 from admin.pages.channel_page import ChannelPage
+from admin.times import clock, is_old
 from admin.users.access import place_of, who_asks
 from shared.http.api import json_response, query
 from shared.json_fields import objects
@@ -151,9 +152,9 @@ def _totals(overview: Overview) -> list[tuple[str, str]]:
     labels = {"depth": "Depth", "in_flight": "In flight", "deferred": "Deferred", "clients": "Clients"}
     labels |= {"buried": "Buried"} if overview.totals["buried"] else {}
     labeled = [(label, count(overview.totals[name])) for name, label in labels.items()]
-    if overview.oldest:
-        labeled.append(("Oldest message", age(overview.oldest, time.time_ns())))
-    return labeled
+    now = time.time_ns()
+    labeled += [("Oldest message", age(overview.oldest, now))] if overview.oldest else []
+    return labeled + ([("Totals as of", clock(overview.at))] if is_old(overview.at, now) else [])
 
 
 def _channels_of(cached: CachedAnswer[Stats], ages: Mapping[str, int], gains: Mapping[str, float]) -> list[Row]:

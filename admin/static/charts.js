@@ -114,6 +114,7 @@ for (const figure of document.querySelectorAll("figure[data-series]")) {
     show(figure, true);
   });
   document.addEventListener("zone", () => show(figure, true));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => show(figure, false));
   for (const place of figure.querySelectorAll(".chart")) {
     new ResizeObserver(() => place.chart?.setSize({width: place.clientWidth, height: HEIGHT})).observe(place);
   }

@@ -171,7 +171,7 @@ class Night:
             checked += 1
             moment, longest = datetime.fromisoformat(when).timestamp(), max(within[one] for one in of)
             if path == "/alarms":  # some of its nodes' counts are of that time, others of now
-                as_of = re.search(r"as of (\S+) UTC", words)
+                as_of = re.search(r"as of (\S+) UTC", words.partition("it was:")[0])
                 began = datetime.fromisoformat(f"{at[:11]}{as_of[1]}Z").timestamp() if as_of else moment
                 longest = max(longest, CHECKED) + moment - began
             # an alarm is of the last check, before or after a node was down

@@ -1,5 +1,6 @@
 """Rates on the pages of topics: of the same nodes, and without what was only buried. No node is asked."""
 
+import time
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,11 +8,11 @@ from typing import Any, cast
 from admin.nodes.cluster import Producer, Producers, Stats
 from admin.nodes.fallback import FallbackUpstreams
 from admin.nodes.merge import topic_of
-from admin.nodes.overview import Rows, node_counts, rows_of
+from admin.nodes.overview import Overview, Rows, node_counts, rows_of
 from admin.nodes.places import Settings
 from admin.nodes.queries import Queries
 from admin.nodes.response_cache import CachedAnswer, ResponseCache
-from admin.pages.topic_pages import TopicPages, _channels_of
+from admin.pages.topic_pages import TopicPages, _channels_of, _totals
 from tests.admin.asking import in_loop
 from tests.admin.fake_nodes import Answering
 from tests.async_tests import on_asyncio
@@ -50,6 +51,12 @@ def test_a_row_has_the_rates_of_the_nodes_that_are_left_and_none_if_a_node_is_ne
     before.counts.pop("a:1")
     assert rate_of(rows(["a:1"], 50), before) is None
     assert rate_of(rows([], 50), before) is None
+
+
+def test_old_totals_have_their_time() -> None:
+    for late, labels in ((0, []), (10_000_000_000, ["Totals as of"])):
+        found = _totals(Overview(at=time.time_ns() - late))
+        assert [label for label, _ in found if label.startswith("Totals")] == labels
 
 
 def buried(**counts: int) -> Answering:
