@@ -399,7 +399,7 @@ class ClusterRun:
         for frame, at in consumer.fresh:
             publish = self.books.delivered(frame, self._name_of(consumer.node), at)
             assert publish.topic == consumer.channel.topic_name, f"delivered in another topic: {publish}"
-            self.governed.delivered(publish)
+            self.governed.delivered(publish, consumer.channel)
         consumer.fresh.clear()
         if consumer.gone and consumer in consumer.node.consumers:
             consumer.node.consumers.remove(consumer)

@@ -13,6 +13,7 @@ from collections import defaultdict
 from random import Random
 from typing import TYPE_CHECKING
 
+from nsqd.core.channel.channel import Channel
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import STAMP
 from shared.topic_config import Ordering, TopicConfig
@@ -62,10 +63,10 @@ class Governed:
             assert age <= TTL, f"delivered {age} ns after its publish"
             self._run.books.counts["delivered before their end"] += 1
 
-    def delivered(self, publish: Publish) -> None:
-        """Judge the place of a message in its group."""
+    def delivered(self, publish: Publish, channel: Channel) -> None:
+        """Judge the place of a message in its group, unless a power cut has brought back that `relax` took the order away."""
         group = self._group_of.get(publish.number)
-        if group is None or self._is_relaxed or _has_moved(publish):
+        if group is None or self._is_relaxed or _has_moved(publish) or channel.settings.ordering is not Ordering.GROUP:
             return
         self._run.books.counts["delivered in order"] += 1
         for earlier in self._groups[group]:
