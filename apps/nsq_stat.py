@@ -24,9 +24,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TextIO
 
-from apps.tool import check_no_scheme, check_one_kind, discard_output, run_program
+from apps.tool import check_no_scheme, check_one_kind, run_program
 from shared.log import log
 from shared.options import option
+from shared.terminal.commands import discard_output
 from shared.values import SECOND, Duration, parse_int
 
 PROGRAM = "nsq_stat"

@@ -22,9 +22,10 @@ from itertools import accumulate
 
 from apps.interrupts import Interrupts
 from apps.passthrough import ConsumerOptions
-from apps.tool import check_tcp_source, discard_output, run_program
+from apps.tool import check_tcp_source, run_program
 from penstock.client import Consumer, Message
 from shared.options import option
+from shared.terminal.commands import discard_output
 
 PROGRAM = "nsq_tail"
 TICK_S = 0.5  # consumers do their timed work when polled: at least once a second

@@ -11,20 +11,42 @@ from shared.terminal.commands import Commands, NoAnswer, Parser, WrongArguments,
 from shared.version import version_line
 
 LEAST_WIDTH = 40  # characters of a line of --help
-_MODULES = {  # of apps, and their commands; only that of the command is imported
-    "up": ("up",),
-    "contexts": ("context",),
-    "publishing": ("pub", "put"),
-    "consuming": ("sub", "reserve"),
-    "schedule": ("schedule",),
-    "batch": ("batch",),
-    "load": ("bench",),
-    "read": ("read", "cursors"),
-    "backup": ("backup",),
-    "recover": ("recover",),
-    "leave": ("leave",),
-    "chaos": ("chaos",),
+_MODULES = {  # of apps, by command; only that of the command is imported
+    "up": "up",
+    "context": "contexts",
+    "pub": "publishing",
+    "put": "publishing",
+    "sub": "consuming",
+    "reserve": "consuming",
+    "schedule": "schedule",
+    "batch": "batch",
+    "bench": "load",
+    "read": "read",
+    "cursors": "read",
+    "backup": "backup",
+    "recover": "recover",
+    "leave": "leave",
+    "chaos": "chaos",
 }
+_OWN = {  # the descriptions that these modules give their commands: --help imports none of them
+    "up": "start nsqlookupd, nsqd and nsqadmin in the foreground",
+    "context": "save the addresses and credentials of sets of daemons, and choose the one that commands use",
+    "pub": "publish messages to a topic",
+    "put": "put jobs into a tube of beanstalkd's clients",
+    "sub": "print the messages of a channel as they come, and finish them",
+    "reserve": "print the jobs of tubes as they come, and delete them",
+    "schedule": "publish messages again and again, or at a time",
+    "batch": "see and close batches of messages, and wait until they are done",
+    "bench": "measure how fast a cluster takes and delivers messages, or jobs",
+    "read": "print the messages that a topic retains, finished or not",
+    "cursors": "list the cursors of a topic, and their lag",
+    "backup": "copy the data directory of a running nsqd, as it was at one moment",
+    "recover": "make the data directory of a lost node from a copy of its log on another node",
+    "leave": "have a node transfer its logs to other nodes, and leave the cluster permanently",
+    "chaos": "break a node of a local set on purpose, to practice a failover: kill, start, freeze, thaw, partition, heal",
+    "cluster": "show the state of a cluster of nsqd, make its certificates, and replace a lost node: status, wait, "
+    "certs, forget, promote",
+}  # fmt: skip
 _ELSEWHERE = {  # commands of other components, which penstock/launch.py runs
     "status": "say whether all is well: nodes, topics, backlog, alarms",
     "topics": "list topics with their counts",
@@ -116,20 +138,21 @@ def _run(arguments: argparse.Namespace) -> int:
 
 @cache
 def parser(only: str = "") -> argparse.ArgumentParser:
-    """Return the parser of all commands, or of the module that has the command `only`."""
+    """Return the parser of all commands, or of the module that has the command `only`; "-": without their arguments."""
     program = Parser(
         prog="penstock", usage="penstock COMMAND ...", description=f"Run and operate message queues.\n{BEGIN}"
     )
     program.add_argument("--version", action="version", version=version_line("penstock"))
     commands = program.add_subparsers(required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog="penstock")
-    names = {name: module for module, listed in _MODULES.items() for name in listed}
-    if only and only[0] != "-" and only not in {*names, *_ELSEWHERE, "cluster"}:
+    if only[:1] not in ("", "-") and only not in {*_OWN, *_ELSEWHERE}:
         raise WrongArguments(_unknown(only))
-    for module in [names[only]] if only in names else [] if only == "cluster" else _MODULES:
+    for module in dict.fromkeys([_MODULES[only]] if only in _MODULES else [] if only else _MODULES.values()):
         found = import_module(f"apps.{module}")
         (getattr(found, "add_commands", None) or found.add_command)(commands)
-    if only in ("cluster", "") or only not in names:
+    if only in ("cluster", ""):
         add_cluster_commands(commands)
+    for name, what in (_OWN if only.startswith("-") else {}).items():
+        commands.add_parser(name, help=what, add_help=False)
     for name, what in _ELSEWHERE.items():
         commands.add_parser(name, help=what, add_help=False)
     program.epilog = "\n\n".join(_listed({one.dest: one.help or "" for one in commands._choices_actions}))
@@ -159,7 +182,7 @@ def _unknown(name: str) -> str:
 
 def add_cluster_commands(commands: Commands) -> None:
     """Add the command `cluster`, with its subcommands, to the parser."""
-    from apps import cluster_certs, cluster_forget, cluster_promote, cluster_status
+    from apps import cluster_certs, cluster_lost, cluster_status
 
     what = "show the state of a cluster of nsqd, make its certificates, and replace a lost node"
     cluster = commands.add_parser(
@@ -168,5 +191,4 @@ def add_cluster_commands(commands: Commands) -> None:
     below = cluster.add_subparsers(required=True, metavar="command")
     cluster_status.add_commands(below)
     cluster_certs.add_command(below)
-    cluster_forget.add_command(below)
-    cluster_promote.add_command(below)
+    cluster_lost.add_commands(below)

@@ -41,11 +41,6 @@ def run_program(program: str, options_class: type[T], run: Callable[[T], int | N
         return 1
 
 
-def discard_output() -> None:
-    """Send standard output nowhere, after its reader has closed the pipe: bytes in Python's buffer must not raise at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def check_source(
     program: str, topics: Sequence[str], channel: str, nsqd_addresses: Sequence[str], lookupd_addresses: Sequence[str]
 ) -> None:

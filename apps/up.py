@@ -24,8 +24,8 @@ from types import TracebackType
 from apps.control import Control, Request
 from apps.daemon_logs import DaemonLogs
 from apps.daemon_set import DEBUG_ROUTES, HOST, SECRET, Daemon, Plan, context_of, port_problems, welcome
+from apps.interrupts import STOPS, SignalQueue
 from apps.secure_set import SecureSet
-from apps.signal_queue import STOPS, SignalQueue
 from apps.supervisor import NEVER, Action, RefusedError, Say, Send, Start, State, Supervised, Supervisor
 from shared.files import replace_file
 from shared.lossy_stream import RETRY, describe_loss, is_behind, make_lossy

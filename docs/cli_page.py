@@ -85,8 +85,7 @@ CODES
 
 `status`, `alarms`, `doctor` and `cluster status`: 0 all is well, 1 a warning, 2 critical, 3 no node answers.
 
-For completion: `source <(penstock completion bash)` in `~/.bashrc`, the same with `zsh`, or `penstock completion fish >
-~/.config/fish/completions/penstock.fish`.
+For completion: `penstock completion bash > ~/.local/share/bash-completion/completions/penstock`; `--help` has zsh and fish.
 """
 
 

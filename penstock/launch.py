@@ -10,7 +10,10 @@ import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # typing is not imported: the start is short
+if TYPE_CHECKING:
+    import argparse
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _APP = os.path.join(_HERE, "_app")
@@ -70,7 +73,7 @@ disque_server = _script("nsqd.commands.disque_server")  # the same for clients o
 pipeline = _script("pipeline.main")  # `penstock pipeline`, for spark-submit
 
 
-def _parsers() -> list[Any]:
+def _parsers() -> "list[argparse.ArgumentParser]":
     """Return the parsers of all commands of `penstock`."""
     others = ("pipeline.command_line" if one == "pipeline.main" else one for one in _ELSEWHERE.values())
     modules = dict.fromkeys(("admin.terminal.main", "apps.penstock", *others))

@@ -1,4 +1,4 @@
-"""Spans and durations of OpenTelemetry for penstock.client, aio, jobs and celery.
+"""Spans and durations of OpenTelemetry for penstock.client, aio, jobs and the adapters over them.
 
 They exist where the extra `otel` is installed and OTEL_SEMCONV_STABILITY_OPT_IN names `messaging`, because OpenTelemetry's
 conventions for messaging are still in development; the names here follow them. Otherwise `telemetry` returns None once, and

@@ -249,9 +249,10 @@ class _SpannedChannel(_SpannedReader):
             self._dropped = [span for span in self._dropped if span[1] > cursor]
         self._cursor = cursor
 
-    def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
-        self._inner.requeue(ordinal, attempts, failures, due)
-        self._update(ordinal, attempts, "requeued")
+    def requeue(self, ordinals: Collection[int], attempts: int, failures: int, due: int) -> None:
+        self._inner.requeue(ordinals, attempts, failures, due)
+        for ordinal in ordinals:
+            self._update(ordinal, attempts, "requeued")
 
     def bury(self, ordinal: int, message_id: bytes, attempts: int, failures: int, reason: str) -> None:
         self._inner.bury(ordinal, message_id, attempts, failures, reason)

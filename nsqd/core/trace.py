@@ -173,10 +173,11 @@ class _TracedReader(_TracedJournal):
         self._add("is finished: everything is dropped", 0, end)
         self._inner.finish_all(end)
 
-    def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
+    def requeue(self, ordinals: Collection[int], attempts: int, failures: int, due: int) -> None:
         when = f"ready at {due} ns" if due else "ready, or delivered again"
-        self._add(f"comes back with {attempts} deliveries and {failures} failures: {when}", ordinal, ordinal + 1)
-        self._inner.requeue(ordinal, attempts, failures, due)
+        for ordinal in ordinals:
+            self._add(f"comes back with {attempts} deliveries and {failures} failures: {when}", ordinal, ordinal + 1)
+        self._inner.requeue(ordinals, attempts, failures, due)
 
     def bury(self, ordinal: int, message_id: bytes, attempts: int, failures: int, reason: str) -> None:
         self._add(f"is buried after {attempts} deliveries and {failures} failures: {reason}", ordinal, ordinal + 1)

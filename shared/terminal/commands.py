@@ -142,14 +142,14 @@ def run_command_line(
 ) -> int:
     """Read a command line, by default that of sys.argv, and call `main` with its arguments as `run_command` does.
 
-    `parser` returns the parser that has at least the command with that name.
+    `parser` returns the parser that has at least the command with that name; "-": there is none.
     """
     given = sys.argv[1:] if command_line is None else list(command_line)
     program = "penstock"
 
     def run() -> int:
         nonlocal program
-        arguments = parser(given[0] if given else "").parse_args(given)
+        arguments = parser(given[0] if given else "-").parse_args(given)
         program = arguments.program
         return main(arguments)
 

@@ -26,9 +26,11 @@ complete -F _penstock penstock
 _ZSH = "autoload -U +X bashcompinit && bashcompinit\n" + _BASH
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = """
+A shell reads a file faster than it starts penstock. Write the file again after an upgrade.
+
 examples:
-  source <(penstock completion bash)  # in ~/.bashrc
-  source <(penstock completion zsh)   # in ~/.zshrc, after compinit
+  penstock completion bash > ~/.local/share/bash-completion/completions/penstock
+  penstock completion zsh > ~/.penstock.zsh  # source it in ~/.zshrc, after compinit
   penstock completion fish > ~/.config/fish/completions/penstock.fish
 """
 

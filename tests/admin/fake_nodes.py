@@ -34,9 +34,9 @@ class FakeNode:
         answer: dict[str, Any] = {"total": len(offsets), "counts": {"ready": len(offsets), "buried": 1}}
         if start + limit < len(offsets):
             answer["next"] = str(page[-1])
-        if "contains" in arguments and self.has_filters:
+        if arguments.keys() & {"contains", "header"} and self.has_filters:
             answer["scanned"] = len(page)
-            page = [one for one in page if arguments["contains"] in str(one)]
+            page = [one for one in page if arguments.get("contains", "") in str(one)]
         return answer | {"messages": [{"offset": one, "timestamp": self.messages[one]} for one in page]}
 
     def act(self, path: str, arguments: dict[str, Any]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from apps.penstock import _MODULES, main
+from apps.penstock import _OWN, main
 from penstock.jobs import Jobs
 from tests.cases import each
 
@@ -35,8 +35,7 @@ def words_of(line: str) -> tuple[str, ...]:
 
 
 def test_the_table_has_each_command() -> None:
-    named = {name for names in _MODULES.values() for name in names}
-    assert LINES.keys() | set(ALONE) == named | {"cluster"}
+    assert LINES.keys() | set(ALONE) == _OWN.keys()
 
 
 @pytest.fixture(autouse=True)

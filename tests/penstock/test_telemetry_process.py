@@ -85,16 +85,19 @@ def test_a_job(node: Daemon, recorded: Recorded) -> None:
     assert families(recorded) == {"publish tube": ["process tube", "publish tube"]}
 
 
-def test_headers_of_jobs(node: Daemon) -> None:
+def test_headers_of_jobs_outlive_a_kill(tmp_path: Path) -> None:
     settings = JobsSettings(headers=True)
-    with Jobs(node.addresses["BEANSTALK"], settings, "headers", ["headers"]) as jobs:
-        jobs.put(b"x", headers={"Source": "shop"})
-        job = jobs.reserve(5)
-        assert job is not None
-        assert (job.body, job.headers) == (b"x", {"source": "shop"})
-        job.delete()
-    with Jobs(node.addresses["BEANSTALK"]) as jobs, pytest.raises(ValueError, match="headers=True"):
-        jobs.put(b"x", headers={"source": "shop"})
+    with beanstalk_node(tmp_path) as node:
+        address = node.addresses["BEANSTALK"]
+        with Jobs(address, settings) as jobs:
+            jobs.put(b"x", headers={"Source": "shop"})
+        with Jobs(address) as jobs, pytest.raises(ValueError, match="headers=True"):
+            jobs.put(b"x", headers={"source": "shop"})
+        node.kill()
+        with beanstalk_node(tmp_path, address), Jobs(address, settings) as jobs:
+            job = jobs.reserve(5)
+            assert job is not None
+            assert (job.body, job.headers) == (b"x", {"source": "shop"})
 
 
 def test_a_message_of_dramatiq(node: Daemon, recorded: Recorded) -> None:

@@ -215,7 +215,7 @@ TRIED_BY = {
     ),
     "processes/test_certificate_dates.py": ("shared.http.process_metrics",),
     "processes/test_cluster.py": (
-        "apps.cluster_promote", "apps.cluster_forget", "nsqd.http.archive",
+        "apps.cluster_lost", "nsqd.http.archive",
         "nsqd.cluster.joining",
     ),
     "processes/test_configuration.py": ("shared.daemon_options", "shared.http.options",),
@@ -228,7 +228,6 @@ TRIED_BY = {
         "shared.process.trio_thread",
     ),
     "processes/test_nsqd_observation.py": ("nsqd.statsd.pusher", "shared.process.stacks",),
-    "processes/test_penstock_up.py": ("apps.signal_queue",),
     "processes/test_tls.py": ("shared.tls.any_certificate",),
     "project/test_deploy.py": ("pipeline.command_line",),
     "project/test_runbooks.py": ("lookupd.options", "nsqd.commands.restore_command",),

@@ -126,6 +126,7 @@ def _from_consumers(channel: Channel, chosen_ids: dict[int, bytes]) -> list[Mess
     ordinals = sorted(chosen_ids)
     in_flight = [(run, ordinal) for run in channel.in_flight.runs() for ordinal in _members(run, ordinals, chosen_ids)]
     for run, ordinal in in_flight:
+        channel.keep_heads(run, (ordinal,))
         channel.in_flight.take_out(run.owner, chosen_ids[ordinal])
     for owner in {run.owner: None for run, _ in in_flight}:
         channel.note_room(owner)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from nsqd.core.channel.inflight import STAMP_SIZE, DeliveryOwner, InFlight
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.reader import DistributedBatch
 from nsqd.core.sequence.ahead import Ahead
@@ -26,7 +27,47 @@ from nsqd.core.timing.deferred import Message
 END_OF_ALL = 1 << 63  # higher than any ordinal
 LOST_AT_ONCE = 100  # lost messages of the retry queue passed over before other work gets its turn: about 1 ms
 
-ReadyMessages = tuple[Message | None, int, list[bytes], bytes, Extent]  # see Backlog.pop_ready
+
+class GroupBatch:
+    """Messages whose groups matter and that are delivered for the first time together; all are heads of their groups."""
+
+    __slots__ = ("groups", "is_run", "ordinals")
+
+    def __init__(self, ordinals: Sequence[int], groups: Sequence[bytes] = (), is_run: bool = False) -> None:
+        self.ordinals = ordinals  # ascending
+        self.groups = groups  # of each message; (): the backlog has them by ordinal
+        self.is_run = is_run  # True: they follow one another in the sequence, and no later one was ever delivered
+
+    def heads(self) -> dict[int, bytes]:
+        """Return the groups by ordinal, as far as the backlog does not have them."""
+        return dict(zip(self.ordinals, self.groups, strict=False))
+
+    def cut(self, count: int) -> GroupBatch:
+        """Remove all but the first `count` messages, and return these others."""
+        rest = GroupBatch(self.ordinals[count:], self.groups[count:])
+        self.ordinals, self.groups = self.ordinals[:count], self.groups[:count]
+        return rest
+
+    def hold(
+        self, in_flight: InFlight, owner: DeliveryOwner, ids: bytes, now: int, deadline: int, stamps: bytes
+    ) -> None:
+        """Put the messages in flight. For the arguments see InFlight.hold_run."""
+        if self.is_run:
+            in_flight.hold_run(owner, self.ordinals[0], ids, now, deadline, stamps).groups = self.groups
+        elif stamps:  # a run has those of messages without gaps
+            for index, ordinal in enumerate(self.ordinals):
+                name, stamp = ids[index * ID_SIZE :][:ID_SIZE], stamps[index * STAMP_SIZE :][:STAMP_SIZE]
+                in_flight.hold_loose(owner, (ordinal,), name, now, deadline, stamp)
+        else:
+            in_flight.hold_loose(owner, self.ordinals, ids, now, deadline, stamps)
+
+    def with_headers(self, extent: Extent, frames: list[bytes]) -> list[bytes]:
+        """Return the frames with their headers: see Extent.with_headers."""
+        pairs = zip(self.ordinals, frames, strict=True)
+        return [one for ordinal, frame in pairs for one in extent.with_headers(ordinal, [frame])]
+
+
+ReadyMessages = tuple[Message | GroupBatch | None, int, list[bytes], bytes, Extent]  # see Backlog.pop_ready
 
 
 class Backlog:
@@ -95,13 +136,22 @@ class Backlog:
     def expect_heads(self, out: Iterable[int], waiting: Iterable[int]) -> None:
         """Take these messages as heads of their groups: they are in flight already, or they wait for a time or are buried."""
 
-    def ended(self, first: int, count: int) -> bool:
-        """Let the groups continue of those of `count` messages from `first` on that are heads. Return True if any can."""
+    def ended(self, ordinals: Sequence[int], groups: Sequence[bytes]) -> bool:
+        """Let the groups continue of those messages that are heads. Return True if any can.
+
+        `groups`: of each message; (): the backlog has them by ordinal.
+        """
         return False
+
+    def keep_heads(self, heads: Mapping[int, bytes]) -> None:
+        """Keep the groups of heads by ordinal: they are neither finished nor in flight in a run that has them."""
 
     def came_back(self, ordinal: int) -> bool:
         """Let the group of a message continue that is in flight no longer, unless groups are ordered. Return True if it can."""
         return False
+
+    def check_groups(self, out: Iterable[bytes]) -> None:
+        """Raise AssertionError unless each group with a head is known. `out`: those that runs in flight have."""
 
     def release_due(self, now: int) -> None:
         """Let the groups continue whose rate allows that at `now` (monotonic ns)."""
@@ -111,9 +161,10 @@ class Backlog:
     def pop_ready(self, count: int, room: int) -> ReadyMessages | None:
         """Take the next messages: one of the retry queue, or at most `count` of the sequence with `room` bytes in all.
 
-        Return (the Message that came back, or None for messages of the sequence; the ordinal of the first; the frames, of
-        which there is at least one even if it exceeds `room`; the ids, end to end; their extent). Return None if nothing is
-        ready, if the next message must be read from disk first, or after LOST_AT_ONCE messages that are lost or held back.
+        Return (the Message that came back, a GroupBatch, or None for messages of the sequence without groups; the ordinal of
+        the first; the frames, of which there is at least one even if it exceeds `room`; the ids, end to end; their extent).
+        Return None if nothing is ready, if the next message must be read from disk first, or after LOST_AT_ONCE messages that
+        are lost or held back.
         """
         lost = 0
         while self.retry or self.cursor < self._offsets.distributed:
@@ -172,6 +223,9 @@ class Backlog:
         """Give back the last `count` messages that were taken from the sequence."""
         self.cursor -= count
         self.passed -= count
+
+    def untake_batch(self, batch: GroupBatch) -> None:
+        """Give back messages that were taken as a GroupBatch, or as a part of one."""
 
     def _pop_first(self, queue: deque[tuple[int, Message]]) -> ReadyMessages | None:
         """Take the first message of a queue. Return None if it must be read first, is corrupt on disk, or held back."""
@@ -252,11 +306,19 @@ class Backlog:
 
     def pull(self, ordinal: int) -> bool:
         """Make a hole of one message ahead of the cursor. Return False if the cursor would not have taken that message."""
-        spans = self.ahead(max(self.cursor, ordinal), ordinal + 1)
-        if not any(first <= ordinal < first + count for first, count in spans):
+        holes, end = self._holes, ordinal + 1
+        place = bisect_left(holes, (end,))
+        before = holes[place - 1] if place else (0, 0)
+        extents = self.extents.extents(ordinal, min(end, self._offsets.distributed))
+        if ordinal < max(self.cursor, before[1]) or all(delayed for _, _, delayed in extents):
             return False
-        place = bisect_left(self._holes, (ordinal, ordinal + 1))
-        self._holes.insert(place, (ordinal, ordinal + 1))
+        if place < len(holes) and holes[place][0] == end:
+            end = holes[place][1]
+            del holes[place]
+        if before[1] == ordinal and place:
+            holes[place - 1] = before[0], end
+        else:
+            holes.insert(place, (ordinal, end))
         self.passed += 1
         return True
 

@@ -18,14 +18,15 @@ See docs/contributing/design/channel.md#states-of-a-message-in-a-channel.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 
 from nsqd.core.channel import failures
-from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
+from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog, GroupBatch
 from nsqd.core.channel.buried import EXPIRED, OVERFLOW, Buried, DeadLetter
 from nsqd.core.channel.consumer import CLOSED_SINK, ELSEWHERE, Consumer, ConsumerSink
 from nsqd.core.channel.dispatch import Dispatch
 from nsqd.core.channel.expiry import Expiry
-from nsqd.core.channel.inflight import DeliveryOwner, InFlight, Run
+from nsqd.core.channel.inflight import DeliveryOwner, InFlight, Run, split_ids
 from nsqd.core.channel.ordering import ordered
 from nsqd.core.channel.unfinished import Unfinished, release_all
 from nsqd.core.measurement.latency import Latency
@@ -34,6 +35,7 @@ from nsqd.core.measurement.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
 from nsqd.core.message.frame import ID_SIZE, STAMP, message_id, with_attempts
 from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind, ReaderSettings
 from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.sequence.spans import runs
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Deferred, Message
 from nsqd.core.timing.pause import Pause
@@ -170,7 +172,7 @@ class Channel:
             self.wake()
         elif settings.on_bury is OnBury.SKIP and old.on_bury is OnBury.HOLD:
             for letter in self.buried.values():
-                self.ended(letter.ordinal, 1)
+                self.ended((letter.ordinal,))
         if self._examines:  # in the new order
             self.backlog.extended()
             self._keep_bounds()
@@ -190,20 +192,28 @@ class Channel:
         if not self.backlog.is_grouped:
             return
         waiting = [message.ordinal for _, message in self.deferred.items() if message.attempts]
-        in_flight = [ordinal for first, count in self.in_flight.spans() for ordinal in range(first, first + count)]
+        in_flight: list[int] = []
+        for run in self.in_flight.runs():
+            in_flight += run.ordinals()
+            run.groups = ()
         held = self.buried.ordinals() if self.settings.on_bury is OnBury.HOLD else ()
         self.backlog.expect_heads(in_flight, [*waiting, *held])
 
-    def ended(self, first: int, count: int) -> None:
-        """Let the groups of `count` messages from `first` on continue, if groups matter: the messages are finished."""
-        if self.backlog.is_grouped and self.backlog.ended(first, count):
+    def ended(self, ordinals: Sequence[int], groups: Sequence[bytes] = ()) -> None:
+        """Let the groups of messages continue, if groups matter: the messages are finished. `groups`: see Backlog.ended."""
+        if self.backlog.is_grouped and self.backlog.ended(ordinals, groups):
             self.wake()
+
+    def keep_heads(self, run: Run, ordinals: Iterable[int]) -> None:
+        """Note the groups of messages of a run, if groups matter: they are taken out of it, and are not finished."""
+        if run.groups and self.backlog.is_grouped:
+            self.backlog.keep_heads({ordinal: run.groups_of(ordinal, 1)[0] for ordinal in ordinals})
 
     # messages that were taken out of one state and enter another
 
     def come_back(self, message: Message, due: int, now: int) -> None:
         """Record that a message came back, and defer it until `due` (monotonic ns); 0: make it ready at once."""
-        self.journal.requeue(message.ordinal, message.attempts, message.failures, due)
+        self.journal.requeue((message.ordinal,), message.attempts, message.failures, due)
         if self.backlog.is_grouped and self.backlog.came_back(message.ordinal):
             self.wake()
         self.defer(message, due, now)
@@ -238,7 +248,7 @@ class Channel:
         if self.forwards(reason):
             self._agenda.dead_letters.setdefault(self, deque()).append(message_id)
         if self.settings.on_bury is OnBury.SKIP or not self.backlog.is_ordered:
-            self.ended(ordinal, 1)
+            self.ended((ordinal,))
 
     def forwards(self, reason: str) -> bool:
         """Return True if messages that were buried with this reason go to the dead-letter topic."""
@@ -343,7 +353,8 @@ class Channel:
         """Drop messages beyond the length that the settings allow, and watch the age of the others."""
         if self.settings.overflow is Overflow.DROP_OLDEST and (excess := self._excess):
             self._drop_from_sequence(self.backlog.drop_oldest(excess))
-        self._watch_expiry(self._agenda.now)
+        if self.expiry is not None and self.expiry.due is None:
+            self._watch_expiry(self._agenda.now)
 
     @property
     def _excess(self) -> int:
@@ -429,18 +440,26 @@ class Channel:
             stamps = b"" if self.measures is None else b"".join([frame[STAMP] for frame in frames])
             if message is None:
                 self.in_flight.hold_run(consumer, first, ids, now, deadline, stamps)
+            elif isinstance(message, GroupBatch):
+                message.hold(self.in_flight, consumer, ids, now, deadline, stamps)
             elif self.settings.is_given_up(message.failures):
                 self.bury(ids, message, failures.LOWERED)
                 continue
             else:
                 again = Message(first, message.attempts + 1, message.failures)
-                self.journal.requeue(first, again.attempts, again.failures, 0)
+                self.journal.requeue((first,), again.attempts, again.failures, 0)
                 self.in_flight.hold_single(consumer, again, ids, now, deadline, stamps)
                 frames = frames if again.attempts == 1 else [with_attempts(frames[0], again.attempts)]
             self.schedule_scan(deadline)
             if self.throttle is not None:
                 self.throttle.spend(len(frames))
-            return extent.with_headers(first, frames) if consumer.takes_headers else frames
+            if not consumer.takes_headers:
+                return frames
+            return (
+                message.with_headers(extent, frames)
+                if isinstance(message, GroupBatch)
+                else extent.with_headers(first, frames)
+            )
         return []
 
     def _drop(self, spans: list[tuple[int, int]]) -> None:
@@ -448,7 +467,7 @@ class Channel:
         for first, end in spans:
             self.dropped_count += end - first
             self.journal.finish(first, end - first)
-            self.ended(first, end - first)
+            self.ended(range(first, end))
 
     # messages that are too old
 
@@ -489,26 +508,29 @@ class Channel:
                 self.journal.advance(self.backlog.cursor)
         self._watch_expiry(now)
 
-    def _end_expired(self, message: Message | None, first: int, ids: bytes) -> None:
+    def _end_expired(self, message: Message | GroupBatch | None, first: int, ids: bytes) -> None:
         """Drop or bury messages that were taken out of the backlog and are too old. For the arguments see Backlog.pop_ready."""
-        count = len(ids) // ID_SIZE
+        ordinals: Sequence[int] = range(first, first + len(ids) // ID_SIZE)
+        if isinstance(message, GroupBatch):
+            self.backlog.keep_heads(message.heads())
+            ordinals, message = message.ordinals, None
         if self.settings.on_expire is OnExpire.DROP:
-            self._drop([(first, first + count)])
+            self._drop(runs(ordinals))
             return
-        for index in range(count):
-            one = message or Message(first + index, 0)
-            self.bury(ids[index * ID_SIZE : (index + 1) * ID_SIZE], one, EXPIRED)
+        for ordinal, name in zip(ordinals, split_ids(ids), strict=True):
+            self.bury(name, message or Message(ordinal, 0), EXPIRED)
 
     def finish_undelivered(self, consumer: Consumer, message_id: bytes) -> None:
         """Finish a message that was just taken for the consumer, instead of delivering it: see Supply.finish_undelivered."""
         found = self.in_flight.take_out(consumer, message_id)
         if found is not None:
+            self.keep_heads(found[0], found[1:])
             self.finish(found[1])
 
     def finish(self, ordinal: int) -> None:
         """Finish a message that has been taken out of the four states."""
         self.journal.finish(ordinal, 1)
-        self.ended(ordinal, 1)
+        self.ended((ordinal,))
 
     def read_completed(self) -> None:
         """Deliver again: the messages that the backlog waited for have been read from disk."""
@@ -591,6 +613,7 @@ class Channel:
         `what`: the outcome; `reason`: that of the failures, which were noted before.
         """
         members, attempts = run.members(limit), run.attempts
+        self.keep_heads(run, members.values())
         self.in_flight.expire(run, limit)
         for name, ordinal in members.items():
             failed = failures.has_failed(run, ordinal)
@@ -647,6 +670,8 @@ class Channel:
         for part in (self.backlog, self.in_flight, self.deferred, self.dispatch):
             part.check()
         self.dispatch.check_consumers(self.consumers)
+        if self.backlog.is_grouped:
+            self.backlog.check_groups(group for run in self.in_flight.runs() for group in run.groups_in_flight())
         assert self.start <= self.backlog.cursor
         assert self.depth >= 0
         assert self.finishable_count <= self.in_flight_count

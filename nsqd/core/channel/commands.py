@@ -8,10 +8,11 @@ from collections.abc import Callable
 from nsqd.core.channel import failures
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
-from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER
+from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER, Run
 from nsqd.core.channel.window import ShardedWindow, window_of
 from nsqd.core.measurement.outcomes import REQUEUED
 from nsqd.core.message.frame import ID_SIZE
+from nsqd.core.sequence.spans import runs
 from nsqd.core.timing.deferred import Message
 
 
@@ -35,6 +36,9 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False
     failed: list[tuple[bytes, str]] = []
     in_flight, position, total = channel.in_flight, 0, len(ids)
     while position < total:
+        if channel.backlog.is_grouped and (loose := in_flight.take_loose(consumer, ids, position)) is not None:
+            position += _finish_loose(channel, consumer, *loose)
+            continue
         taken = in_flight.take_next(consumer, ids, position)
         if taken is None:
             message_id = ids[position : position + ID_SIZE]
@@ -45,7 +49,10 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False
         count = len(batch) // ID_SIZE
         channel.journal.finish(first, count)
         if channel.backlog.is_grouped:
-            channel.ended(first, count)
+            groups = run.groups_of(first, count) if run.groups else ()
+            channel.ended(range(first, first + count), groups)
+            if groups and not len(run):
+                run.groups = ()  # InFlight may hold the run for a while
         if channel.measures is not None:
             channel.measures.finished(first, batch, run.attempts, run.published(first, count))
             if not len(run):
@@ -55,6 +62,17 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False
     if consumer not in channel.dispatch.ready or channel.throttle is not None:
         channel.refresh(consumer)
     return failed
+
+
+def _finish_loose(channel: Channel, consumer: Consumer, run: Run, ordinals: list[int], batch: bytes) -> int:
+    """Finish messages that were taken out of a loose run. Return the number of bytes of their ids."""
+    for first, end in runs(ordinals):
+        channel.journal.finish(first, end - first)
+    channel.ended(ordinals)
+    if channel.measures is not None:
+        channel.measures.finished(run.first, batch, run.attempts, run.published(run.first, 1))
+    consumer.finish_count += len(ordinals)
+    return len(batch)
 
 
 def _finish_in_shards(window: ShardedWindow, ids: bytes) -> list[tuple[bytes, str]]:
@@ -118,6 +136,7 @@ def requeue(channel: Channel, consumer: Consumer, message_id: bytes, delay: int,
     if found is None:
         return _in_shards(channel, consumer, message_id, lambda c, m: requeue(c, m, message_id, delay, now))
     attempts, ordinal = found[0].attempts, found[1]
+    channel.keep_heads(found[0], (ordinal,))
     message = Message(ordinal, attempts, found[0].failures + 1)
     consumer.requeue_count += 1
     channel.requeue_count += 1

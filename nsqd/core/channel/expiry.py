@@ -5,7 +5,7 @@ expired, also in a channel without consumers. To drop messages it reads nothing 
 their extent has expired, or are dropped when they are taken for a consumer. So are messages with a shorter ttl behind others.
 """
 
-from nsqd.core.channel.backlog import Backlog, ReadyMessages
+from nsqd.core.channel.backlog import Backlog, GroupBatch, ReadyMessages
 from nsqd.core.message.frame import ID_SIZE
 
 EVERY = 1_000_000_000  # ns between two scans of one channel, at least
@@ -31,8 +31,15 @@ class Expiry:
         It is all up to the first message for which the answer differs. The others go back into the backlog.
         """
         message, first, frames, ids, extent = taken
-        count, expired = extent.leading(first, first + len(frames), wall, self._ttl)
-        if count < len(frames):
+        if isinstance(message, GroupBatch):
+            each = [extent.leading(ordinal, ordinal + 1, wall, self._ttl)[1] for ordinal in message.ordinals]
+            expired = each[0]
+            count = each.index(not expired) if (not expired) in each else len(each)
+            backlog.untake_batch(message.cut(count))
+        else:
+            count, expired = extent.leading(first, first + len(frames), wall, self._ttl)
+            if count == len(frames):
+                return taken, expired  # nearly always
             backlog.untake(len(frames) - count)
         return (message, first, frames[:count], ids[: count * ID_SIZE], extent), expired
 

@@ -12,12 +12,12 @@ or when the group is noisy no longer.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import chain, islice
 
-from nsqd.core.channel.backlog import Backlog, ReadyMessages
-from nsqd.core.channel.groups import GroupedBacklog, is_full
+from nsqd.core.channel.backlog import Backlog, GroupBatch, ReadyMessages
+from nsqd.core.channel.groups import GroupedBacklog, is_full, kept
 from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.throttle import BURST, UNLIMITED
@@ -31,8 +31,8 @@ class LimitedBacklog(GroupedBacklog):
     """The ready messages of a channel whose groups have limits."""
 
     __slots__ = (
-        "_awaited", "_clean_at", "_clock", "_dues", "_fair", "_late", "_late_count", "_most", "_out", "_rate", "_released",
-        "_schedule", "_spent", "is_ordered",
+        "_awaited", "_clean_at", "_clock", "_dues", "_fair", "_late", "_late_count", "_most", "_out", "_rate", "_schedule",
+        "_spent", "_unspent", "is_ordered",
     )  # fmt: skip
 
     def __init__(
@@ -52,31 +52,34 @@ class LimitedBacklog(GroupedBacklog):
         turn, and `schedule` has `release_due` called at a time (monotonic ns).
         """
         super().__init__(plain, journal)
+        self._clean_at = LEAST_CLEANED  # groups in `_spent`: with more, those that may spend again are forgotten
         self.is_ordered = is_ordered
         self._most = 1 if is_ordered else most or UNLIMITED
         self._rate, self._fair, self._clock, self._schedule = rate, fair, clock, schedule
+
+    def _forget_groups(self) -> None:
+        super()._forget_groups()
         self._out: dict[bytes, int] = {}  # messages in flight or about to be, by group
         # the next messages of noisy groups, the group whose turn it is first; a group is in `_behind` or here
-        self._late: dict[bytes, deque[Message]] = {}
+        self._late: dict[bytes, deque[int]] = {}
         self._late_count = 0  # messages in `_late`
         # when each group has spent what its rate allows, without a burst (monotonic ns); groups are forgotten later
         self._spent: dict[bytes, int] = {}
-        self._clean_at = LEAST_CLEANED  # groups in `_spent`: with more, those that may spend again are forgotten
-        # with a rate: the message of each group that was released and is still to be delivered, by group
-        self._released: dict[bytes, int] = {}
+        # with a rate: the message of each group that was freed and is still to be delivered, by group
+        self._unspent: dict[bytes, int] = {}
         self._dues: list[tuple[int, bytes]] = []  # a heap: when groups that are held back for their rate may continue
         self._awaited: set[bytes] = set()  # the groups in it
 
     @property
     def held_count(self) -> int:  # type: ignore[override]
-        return self.queued_count - self._late_count
+        return super().held_count - self._late_count
 
     # messages in flight
 
     def _becomes_head(self, group: bytes, ordinal: int) -> bool:
         if not group or ordinal in self._heads:
-            if self._released and self._released.get(group) == ordinal:
-                del self._released[group]
+            if self._unspent.get(group) == ordinal:
+                del self._unspent[group]
                 self._spend(group)
                 self._continue(group)
             return True
@@ -91,13 +94,21 @@ class LimitedBacklog(GroupedBacklog):
             self._heads[ordinal] = group
             self._out[group] = self._out.get(group, 0) + 1
 
-    def _release_next(self, group: bytes, queue: deque[Message]) -> None:
-        """Make the first message of a queue of the group the next one."""
-        message = queue.popleft()
-        self._expect_head(group, message.ordinal)
+    def _become_heads(self, groups: list[bytes]) -> bool:
+        return False
+
+    def _free(self, group: bytes) -> None:
+        first = self._behind[group][0]
+        self._expect_head(group, first)
         if self._rate:
-            self._released[group] = message.ordinal
-        self._release(message)
+            self._unspent[group] = first
+        super()._free(group)
+
+    def _pop_freed(self, count: int, room: int) -> ReadyMessages | None:
+        taken = super()._pop_freed(count, room)
+        for ordinal in taken[0].ordinals if taken is not None and isinstance(taken[0], GroupBatch) else ():
+            self._becomes_head(self._heads[ordinal], ordinal)
+        return taken
 
     def _spend(self, group: bytes) -> None:
         """Note that a message of the group is delivered next."""
@@ -111,7 +122,7 @@ class LimitedBacklog(GroupedBacklog):
     def _is_open(self, group: bytes) -> bool:
         """Return True if the limits let one more message of the group be in flight, and none is about to be."""
         return (
-            group not in self._released
+            group not in self._unspent
             and self._out.get(group, 0) < self._most
             and self._opens_at(group) <= self._clock()
         )
@@ -134,17 +145,14 @@ class LimitedBacklog(GroupedBacklog):
         else:
             Backlog.put_back(self, message)
 
-    def _hold_back(self, group: bytes, message: Message) -> None:
-        self._note_queued(1)
+    def _hold_back(self, group: bytes, ordinal: int) -> None:
         if group in self._late or (group not in self._behind and self._is_open(group)):
-            self._late.setdefault(group, deque()).append(message)
+            self._late.setdefault(group, deque()).append(ordinal)
             self._late_count += 1
             return
-        behind = self._behind.get(group)
-        if behind is None:
-            behind = self._behind[group] = deque()
+        super()._hold_back(group, ordinal)
+        if len(self._behind[group]) == 1:
             self._await_rate(group)
-        behind.append(message)
 
     def _await_rate(self, group: bytes) -> None:
         """Have a group that is held back continue when its rate allows that, unless it waits for another limit."""
@@ -164,46 +172,41 @@ class LimitedBacklog(GroupedBacklog):
             self._awaited.remove(group)
             self._continue(group)
 
-    def ended(self, first: int, count: int) -> bool:
+    def ended(self, ordinals: Sequence[int], groups: Sequence[bytes]) -> bool:
         before = self.held_count
-        self._unexpect(first, count)
-        for ordinal in range(first, first + count):
-            group = self._heads.pop(ordinal, None)
-            if group is not None:
+        for ordinal in ordinals:
+            for group in self._ended_heads((ordinal,)):
                 self._out[group] -= 1
                 if not self._out[group]:
                     del self._out[group]
-                if self._released.get(group) == ordinal:
-                    del self._released[group]
+                if self._unspent.get(group) == ordinal:
+                    del self._unspent[group]
                 self._continue(group)
                 self._continue_late()
         return self.held_count < before
 
     def came_back(self, ordinal: int) -> bool:
-        return not self.is_ordered and self.ended(ordinal, 1)
+        return not self.is_ordered and self.ended((ordinal,), ())
 
     def _continue(self, group: bytes) -> None:
         """Let messages of a group leave that is held back, as its limits allow."""
-        behind = self._behind.get(group)
-        while behind and self._is_open(group):
+        while group in self._behind and self._is_open(group):
             if self._is_noisy(group):
-                self._late[group] = behind
-                self._late_count += len(behind)
-                del self._behind[group]
+                self._late[group] = self._behind.pop(group)
+                self._late_count += len(self._late[group])
                 self.reading = False
                 return
-            self._release_next(group, behind)
-        if behind:
+            self._free(group)
+        if group in self._behind:
             self._await_rate(group)
-        elif behind is not None:
-            del self._behind[group]
 
     def _continue_late(self) -> None:
         """Let a message leave of a group that is noisy no longer."""
         group = self._quiet_late()
         if group is not None:
-            queue = self._late[group]
-            self._release_next(group, queue)
+            queue = self._behind[group] = self._late[group]
+            self._free(group)
+            self._behind.pop(group, None)
             self._left_late(group, queue)
 
     def _quiet_late(self) -> bytes | None:
@@ -211,7 +214,7 @@ class LimitedBacklog(GroupedBacklog):
         groups = islice(self._late, SHARE)
         return next((group for group in groups if self._is_open(group) and not self._is_noisy(group)), None)
 
-    def _left_late(self, group: bytes, queue: deque[Message]) -> None:
+    def _left_late(self, group: bytes, queue: deque[int]) -> None:
         """Note that a message has left the queue of a noisy group, and let others have their turns."""
         self._late_count -= 1
         del self._late[group]
@@ -222,7 +225,7 @@ class LimitedBacklog(GroupedBacklog):
 
     def pop_ready(self, count: int, room: int) -> ReadyMessages | None:
         taken = super().pop_ready(count, room)
-        if taken is not None or self.reading or self.retry:
+        if taken is not None or self.reading or self.retry or self._freed:
             return taken
         return self._pop_late() if is_full(self) or self.cursor == self._offsets.distributed else None
 
@@ -239,47 +242,41 @@ class LimitedBacklog(GroupedBacklog):
                 self._behind[group] = self._late.pop(group)
                 self._await_rate(group)
                 continue
-            extent = self.extents.read(queue[0].ordinal)
+            extent = self.extents.read(queue[0])
             if extent is None:
                 self.reading = True
                 return None
-            message = queue.popleft()
+            ordinal = queue.popleft()
             self._note_queued(-1)
             self._left_late(group, queue)
-            if extent.first <= message.ordinal:
-                self._expect_head(group, message.ordinal)
+            if extent.first <= ordinal:
+                self._expect_head(group, ordinal)
                 self._spend(group)
-                return self._taken(message, extent)
+                return self._taken(self._came_back.pop(ordinal, Message(ordinal, 0)), extent)
         return None
 
     # all of them
 
-    def _release_all(self) -> None:
-        super()._release_all()
-        self._out, self._late, self._late_count, self._spent, self._released = {}, {}, 0, {}, {}
-        self._dues, self._awaited = [], set()
-
     def _queued(self) -> Iterator[Message]:
-        late = (message for queue in self._late.values() for message in queue)
+        late = (self._came_back.get(one) or Message(one, 0) for queue in self._late.values() for one in queue)
         return iter(sorted(chain(super()._queued(), late), key=lambda message: message.ordinal))
 
-    def _keep_queued(self, keep: Callable[[Message], bool]) -> None:
-        behind, late = (
-            {group: kept for group, queue in queues.items() if (kept := deque(filter(keep, queue or ())))}
-            for queues in (self._behind, self._late)
-        )
-        self._behind, self._late = dict(behind), late
+    def _keep_queued(self, keep: Callable[[int], bool]) -> None:
+        super()._keep_queued(keep)
+        self._late = kept(self._late, keep)
         self._late_count = sum(map(len, self._late.values()))
 
     def check(self) -> None:
-        super(GroupedBacklog, self).check()
+        super().check()
         assert sum(self._out.values()) == len(self._heads)
         assert self._late_count == sum(map(len, self._late.values()))
         assert all(self._late.values())
-        assert all(self._behind.values())
         assert self._awaited == {group for _, group in self._dues}
         assert not self._behind.keys() & self._late.keys()
-        assert all(self._heads[ordinal] == group for group, ordinal in self._released.items())
+        assert all(self._heads[ordinal] == group for group, ordinal in self._unspent.items())
+
+    def check_groups(self, out: Iterable[bytes]) -> None:
+        assert not list(out)
 
     def __repr__(self) -> str:
         return f"<LimitedBacklog from {self.cursor}, {len(self._out)} groups out, {self.queued_count} held back>"

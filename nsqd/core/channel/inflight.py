@@ -8,7 +8,7 @@ consumer, has the numbers that this file keeps of the messages in flight there.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from operator import attrgetter
 from struct import unpack
@@ -41,12 +41,13 @@ class Run:
     """Consecutive messages of one delivery that are in flight: ordinals from `first` on, with one deadline for all.
 
     A run is either in order (`loose` is None, and the messages from index `head` on are in flight), or it has fallen apart
-    (`loose` maps the id of each message that is in flight to its ordinal).
+    (`loose` maps the id of each message that is in flight to its ordinal). A run that was loose from the beginning may have
+    gaps between its ordinals; while it is finished in the order of delivery, `ids` has the ids that are left.
     """
 
     __slots__ = (
-        "attempts", "deadline", "delivered", "failures", "first", "handle", "head", "ids", "last", "loose", "order",
-        "owner", "reached", "stamps",
+        "attempts", "deadline", "delivered", "failures", "first", "groups", "handle", "head", "ids", "last", "loose",
+        "order", "owner", "reached", "stamps",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +65,8 @@ class Run:
         self.order = -1  # the number of the delivery: later ones have higher numbers
         self.reached = -1  # messages before this ordinal have reached the owner's hands; see failures.py
         self.head = 0  # index into `ids`, in messages; those before it are no longer in flight
+        # of its messages from `first` on, if their groups are ordered, unless the backlog has them by ordinal: see groups.py
+        self.groups: Sequence[bytes] = ()
         self.stamps = stamps  # publish times, 8 bytes for each message from `first` on; b"": not measured
         self.loose: dict[bytes, int] | None = None
 
@@ -97,6 +100,14 @@ class Run:
         """Return the 8 bytes of `stamps` of the message with this ordinal; b"" if there are no stamps."""
         at = (ordinal - self.first) * STAMP_SIZE
         return self.stamps[at : at + STAMP_SIZE]
+
+    def groups_of(self, first: int, count: int) -> Sequence[bytes]:
+        """Return the groups of `count` messages from ordinal `first` on; () if the run does not have them."""
+        return self.groups[first - self.first : first - self.first + count]
+
+    def groups_in_flight(self) -> Sequence[bytes]:
+        """Return the groups of those messages that are in flight, as far as the run has them."""
+        return [self.groups[ordinal - self.first] for ordinal in self.ordinals()] if self.groups else ()
 
     def oldest(self) -> int:
         """Return the ordinal of the first message that is in flight."""
@@ -133,7 +144,7 @@ class InFlight:
 
     # putting messages in
 
-    def hold_run(self, owner: DeliveryOwner, first: int, ids: bytes, now: int, deadline: int, stamps: bytes) -> None:
+    def hold_run(self, owner: DeliveryOwner, first: int, ids: bytes, now: int, deadline: int, stamps: bytes) -> Run:
         """Put messages from ordinal `first` on in flight at `owner`, for the first time, with one deadline (monotonic ns).
 
         `ids` are 16 bytes each, end to end, and must be higher than all before; `stamps` are as in Run.
@@ -148,6 +159,16 @@ class InFlight:
         fresh.append(run)
         if len(fresh) > SLACK and len(fresh) > 2 * len(self._by_deadline) + SLACK:
             self._fresh = [run for run in fresh if run.loose is None and len(run)]
+        return run
+
+    def hold_loose(
+        self, owner: DeliveryOwner, ordinals: Sequence[int], ids: bytes, now: int, deadline: int, stamps: bytes
+    ) -> None:
+        """Do the same with messages whose ordinals ascend, and whose ids may be lower than others before."""
+        run = Run(owner, ordinals[0], ids, 1, now, deadline, stamps)
+        run.loose = dict(zip(split_ids(ids), ordinals, strict=True))
+        self._enter(run)
+        run.order = run.handle
 
     def hold_single(
         self, owner: DeliveryOwner, message: Message, message_id: bytes, now: int, deadline: int, stamps: bytes
@@ -162,15 +183,19 @@ class InFlight:
         """Put a message of `run` that its owner has touched back in flight, with a new deadline (monotonic ns)."""
         touched = Run(run.owner, ordinal, b"", run.attempts, run.delivered, deadline, run.stamp(ordinal))
         touched.failures, touched.order, touched.reached = run.failures, run.order, ordinal + 1
+        touched.groups = run.groups_of(ordinal, 1)
         self._hold(touched, message_id)
 
     def _hold(self, run: Run, message_id: bytes) -> None:
         run.loose = {message_id: run.first}
+        self._enter(run)
+
+    def _enter(self, run: Run) -> None:
+        """Enter a run that is loose from the beginning."""
         run.handle = self._by_deadline.push(run.deadline, run)
-        self._loose[message_id] = run
-        self._loose_runs.setdefault(run.owner, set()).add(run)
-        self.count += 1
-        run.owner.in_flight += 1
+        self._break(run)
+        self.count += len(run)
+        run.owner.in_flight += len(run)
 
     # taking messages out
 
@@ -195,6 +220,28 @@ class InFlight:
         message_id = ids[position : position + ID_SIZE]
         found = self.take_answered(owner, message_id)
         return None if found is None else (found[0], found[1], message_id)
+
+    def take_loose(self, owner: DeliveryOwner, ids: bytes, position: int) -> tuple[Run, list[int], bytes] | None:
+        """Take out messages of a loose run that `ids` names from byte `position` on, if they are the next in its order.
+
+        Return their run, their ordinals, and the ids that were taken out.
+        """
+        run = self._loose.get(ids[position : position + ID_SIZE])
+        if run is None or run.owner is not owner or not run.ids or run.loose is None:
+            return None
+        batch = run.ids[: len(ids) - position]
+        if ids[position : position + len(batch)] != batch:
+            return None
+        owner.stuck_at = NOT_STUCK
+        if run.order > owner.answered:
+            owner.answered, owner.answered_at = run.order, run.delivered
+        run.ids = run.ids[len(batch) :]
+        names = split_ids(batch)
+        ordinals = list(map(run.loose.pop, names))
+        for name in names:
+            del self._loose[name]
+        self._note_taken(run, len(names))
+        return run, ordinals, batch
 
     def take_answered(self, owner: DeliveryOwner, message_id: bytes) -> tuple[Run, int] | None:
         """Take out one message that its owner has answered. Earlier deliveries have reached the owner, too.
@@ -300,17 +347,21 @@ class InFlight:
     def _take_loose(self, run: Run, message_id: bytes) -> int:
         """Take a message out of a run that has fallen apart, and return its ordinal."""
         del self._loose[message_id]
-        members = run.split_run()
-        ordinal = members.pop(message_id)
-        run.owner.in_flight -= 1
-        self.count -= 1
-        if not members:
+        ordinal = run.split_run().pop(message_id)
+        run.ids = b""  # its messages are taken out in another order
+        self._note_taken(run, 1)
+        return ordinal
+
+    def _note_taken(self, run: Run, count: int) -> None:
+        """Note that `count` messages of a loose run were taken out."""
+        run.owner.in_flight -= count
+        self.count -= count
+        if not run.loose:
             self._by_deadline.remove(run.handle)
             left = self._loose_runs[run.owner]
             left.remove(run)
             if not left:
                 del self._loose_runs[run.owner]
-        return ordinal
 
     def _take_from_runs(self, owner: DeliveryOwner, message_id: bytes) -> tuple[Run, int] | None:
         """Take out a message of a run in order. If it is not the next one, all runs up to the one with its id fall apart."""
@@ -358,3 +409,8 @@ class InFlight:
 
     def __repr__(self) -> str:
         return f"<InFlight: {self.count} in {len(self._by_deadline)} runs>"
+
+
+def split_ids(ids: bytes) -> list[bytes]:
+    """Return ids (16 bytes each, end to end) one by one."""
+    return [ids[at : at + ID_SIZE] for at in range(0, len(ids), ID_SIZE)]

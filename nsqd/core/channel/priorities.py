@@ -152,8 +152,8 @@ class PriorityBacklog(QueuedBacklog):
 
     def _enqueue(self, first: int, end: int, priority: int) -> None:
         """Record that messages first..end have left the sequence, and append them to their queue."""
+        self._journal.requeue(range(first, end), 0, 0, 0)
         for ordinal in range(first, end):
-            self._journal.requeue(ordinal, 0, 0, 0)
             self._append(priority, ordinal, Message(ordinal, 0))
         self._note_queued(end - first)
 
@@ -267,9 +267,9 @@ class PriorityBacklog(QueuedBacklog):
     def _queued(self) -> Iterator[Message]:
         return (message for _, message in chain(self._unsorted, *self._queues))
 
-    def _keep_queued(self, keep: Callable[[Message], bool]) -> None:
-        self._unsorted = deque(entry for entry in self._unsorted if keep(entry[1]))
-        self._queues = [deque(entry for entry in queue if keep(entry[1])) for queue in self._queues]
+    def _keep_queued(self, keep: Callable[[int], bool]) -> None:
+        self._unsorted = deque(entry for entry in self._unsorted if keep(entry[1].ordinal))
+        self._queues = [deque(entry for entry in queue if keep(entry[1].ordinal)) for queue in self._queues]
 
     def oldest_returned(self) -> Message | None:
         heads = [queue[0][1] for queue in (*self._queues, self.retry) if queue]

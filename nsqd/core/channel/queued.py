@@ -27,8 +27,8 @@ class QueuedBacklog(Backlog):
         """Yield the messages of the queues, as they are to be delivered without them."""
         raise NotImplementedError
 
-    def _keep_queued(self, keep: Callable[[Message], bool]) -> None:
-        """Remove all other messages from the queues. The caller counts them."""
+    def _keep_queued(self, keep: Callable[[int], bool]) -> None:
+        """Remove all messages with other ordinals from the queues. The caller counts them."""
         raise NotImplementedError
 
     def _note_queued(self, count: int) -> None:
@@ -52,7 +52,7 @@ class QueuedBacklog(Backlog):
     def remove_retried(self, ordinals: Collection[int]) -> list[Message]:
         queued = [message for message in self._queued() if message.ordinal in ordinals]
         if queued:
-            self._keep_queued(lambda message: message.ordinal not in ordinals)
+            self._keep_queued(lambda ordinal: ordinal not in ordinals)
             self._note_queued(-len(queued))
         return super().remove_retried(ordinals) + queued
 

@@ -10,6 +10,7 @@ so that any part of the messages keeps the same bytes. Jobs (nsqd/core/work_queu
 [priority, ttr, delay], or [priority, ttr, delay, ttl, copies].
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -105,6 +106,13 @@ def group_in(packed: bytes) -> bytes:
     if packed.startswith(_GROUP_FIRST, 2) and 0 <= (size := packed[_GROUP_AT] - _SHORT) < _SHORT_SIZES:
         return packed[_GROUP_AT + 1 : _GROUP_AT + 1 + size]  # a third of the cost, if it is the first header, and short
     return dict(_unpacked(packed).headers).get(GROUP, "").encode()
+
+
+def groups_in(packed: Sequence[bytes]) -> list[bytes]:
+    """Return the group of each of these packed attributes, as `group_in` does, for half its cost."""
+    at, start, name, most = _GROUP_AT, _GROUP_AT + 1, _GROUP_FIRST, _SHORT + _SHORT_SIZES
+    less = _SHORT - start
+    return [one[start : one[at] - less] if one[2:at] == name and one[at] < most else group_in(one) for one in packed]
 
 
 def concern_channels(packed: bytes) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 from operator import itemgetter
 
-from nsqd.core.message.attributes import PACKED_TTL, group_in, has_headers, priority_in, ttl_in, unpack
+from nsqd.core.message.attributes import PACKED_TTL, group_in, groups_in, has_headers, priority_in, ttl_in, unpack
 from nsqd.core.message.frame import STAMP, with_headers
 from penstock.protocol.headers import USUAL_PRIORITY, pack_headers
 
@@ -80,6 +80,17 @@ class Extent:
         _, end, packed = self.headers[place]
         return group_in(packed) if ordinal < end else b""
 
+    def groups(self, first: int, end: int) -> list[bytes]:
+        """Return the group of each of the messages first..end."""
+        place = max(0, bisect_right(self.headers, first, key=_start) - 1)
+        own = self.headers[place : place + end - first]
+        if len(own) == end - first and own[0][0] == first and own[-1][1] == end:  # one entry for each message
+            return groups_in([packed for _, _, packed in own])
+        groups = [b""] * (end - first)
+        for start, stop, packed in self.attributed(first, end):
+            groups[start - first : stop - first] = [group_in(packed)] * (stop - start)
+        return groups
+
     def priorities(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Yield (first, end, priority) of the messages first..end whose priority is not the usual one, ascending."""
         for start, stop, packed in self.attributed(first, end):
@@ -104,7 +115,9 @@ class Extent:
                 expired[part] = [
                     was or frame[STAMP] < limit for was, frame in zip(expired[part], frames[part], strict=True)
                 ]
-        return (expired.index(not expired[0]) if (not expired[0]) in expired else len(expired)), expired[0]
+        if True not in expired:
+            return len(expired), False  # nearly always
+        return (expired.index(not expired[0]) if False in expired else len(expired)), expired[0]
 
     @property
     def end(self) -> int:

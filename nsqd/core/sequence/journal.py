@@ -102,11 +102,11 @@ class ReaderJournal(Protocol):
         Calls of a turn are collected, and none of them asks for a sync.
         """
 
-    def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
-        """Record that a message came back, by REQ or timeout, after `attempts` deliveries, `failures` of which failed.
+    def requeue(self, ordinals: Collection[int], attempts: int, failures: int, due: int) -> None:
+        """Record that messages came back, by REQ or timeout, after `attempts` deliveries each, `failures` of which failed.
 
-        It is ready at `due` (monotonic ns; 0: at once). A redelivery, the `attempts`th delivery, is recorded in the same way:
-        if the process ends before the FIN, the message is ready at once.
+        They are ready at `due` (monotonic ns; 0: at once). A redelivery, the `attempts`th delivery, is recorded in the same
+        way: if the process ends before the FIN, the message is ready at once.
         """
 
     def bury(self, ordinal: int, message_id: bytes, attempts: int, failures: int, reason: str) -> None:

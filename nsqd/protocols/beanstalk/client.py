@@ -87,7 +87,7 @@ class Put:
 
     options: tuple[int, int, int]  # priority, delay, ttr
     size: int  # bytes
-    # has the key of a put-unique or put-unless-pending, or the batch of a put-batch; None: there is none
+    # has the key of a put-unique or put-unless-pending, the batch of a put-batch, or the group of a put-grouped; None: of a put
     identity: Attributes | None = None
     copies: int = 0  # that a put-replicated asks for; 0: as many as the topic does
 

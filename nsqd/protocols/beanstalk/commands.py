@@ -115,7 +115,7 @@ def _put(line: bytes, at: int) -> Arguments:
 
 
 def _put_unique(line: bytes, at: int) -> Arguments:
-    """Return a key, followed by the arguments of `put`."""
+    """Return a key or a group, followed by the arguments of `put`."""
     key, space, _ = line[at:].partition(b" ")
     text = key.decode("latin-1")
     if not space or not is_word(text):
@@ -250,6 +250,7 @@ VERBS: dict[bytes, tuple[ArgumentReader, Need]] = {
     b"put-unique ": (_put_unique, _PUBLISH),
     b"put-unless-pending ": (_put_unique, _PUBLISH),
     b"put-batch ": (_put_batch, _PUBLISH),
+    b"put-grouped ": (_put_unique, _PUBLISH),
     b"put-replicated ": (_put_replicated, _PUBLISH),
     b"peek ": (_id, Need(Verb.READ, About.JOB)),
     b"peek-ready": (_nothing, _READ),

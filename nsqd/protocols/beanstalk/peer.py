@@ -32,7 +32,7 @@ from nsqd.protocols.beanstalk.operators import Operator
 from nsqd.protocols.beanstalk.rights import allows, target
 from nsqd.protocols.job_client import UNITS_OF_A_TURN
 from nsqd.protocols.transport import NEVER
-from penstock.protocol.headers import BATCH, MOST_SIZE, Headers, split_headers
+from penstock.protocol.headers import BATCH, GROUP, MOST_SIZE, Headers, split_headers
 from shared.audit.event import Outcome
 from shared.auth.verbs import Verb
 from shared.values import SECOND
@@ -172,7 +172,9 @@ class Peer(Operator):
                 self.fail(refused.reply)
                 return
             if headers:
-                identity = replace(identity or NONE, headers=(*(identity or NONE).headers, *headers))
+                asked = (identity or NONE).headers  # by the command itself, which has precedence
+                headers = *asked, *(one for one in headers if one[0] not in dict(asked))
+                identity = replace(identity or NONE, headers=headers)
         priority, delay, ttr = put.options
         due = self.now + delay * SECOND if delay else 0
         tubes, options = self.broker.tubes, JobOptions(priority, ttr or 1, delay, due, True)
@@ -415,7 +417,8 @@ def _on_tube(handler: Callable[..., None], at: int = 0) -> Callable[..., None]:
     return on_tube
 
 
-_PUTS = (b"put ", b"put-unique ", b"put-unless-pending ", b"put-batch ", b"put-replicated ")  # these look at no jobs
+# these look at no jobs
+_PUTS = b"put ", b"put-unique ", b"put-unless-pending ", b"put-batch ", b"put-grouped ", b"put-replicated "
 _UNMATCHED = frozenset(
     (*_PUTS, b"delete ", b"reserve", b"reserve-with-timeout ")
 )  # these do without, or call `match` themselves
@@ -426,6 +429,7 @@ _HANDLERS: dict[bytes, Callable[..., None]] = {
         *put, identity=Attributes(key=key, while_pending=True)
     ),
     b"put-batch ": lambda peer, name, *put: peer._begin_put(*put, identity=Attributes(((BATCH, name),))),
+    b"put-grouped ": lambda peer, group, *put: peer._begin_put(*put, identity=Attributes(((GROUP, group),))),
     b"put-replicated ": lambda peer, copies, *put: peer._begin_put(*put, copies=copies),
     b"peek ": Peer._peek,
     b"peek-ready": lambda peer: peer._peek_first("peek-ready", JobState.READY),

@@ -241,17 +241,21 @@ class Subscription:
     # Sink of the consumer
 
     def deliver(self, frames: list[bytes], size: int, now: int) -> None:
-        """Take messages for the client, held back as it asked for, or sent at once when its window or its buffer is full."""
+        """Take messages for the client, held back as it asked for.
+
+        They are sent at once when its window or its buffer is full, or when others wait until one of their group is finished.
+        """
         outbox, consumer, agreed = self._outbox, self.consumer, self._agreed
         is_full = outbox.size + size >= min(agreed.output_buffer_size, MAX_PENDING_OUTPUT)
-        flush = is_full or consumer is None or consumer.in_flight >= consumer.ready
+        channel = self._channel
+        flush = is_full or consumer is None or consumer.in_flight >= consumer.ready or channel.backlog.held_count > 0
         if not flush and agreed.output_buffer_timeout:
             if now >= self._tick_due:
                 flush = True
                 self._advance_tick(now)
             else:
                 outbox.flush_by(self._tick_due)
-        gate = self._channel.offsets.gate if self._channel is not None else None
+        gate = channel.offsets.gate
         if gate is not None and (marks := gate.pass_through()):
             outbox.wait_for(marks)
         outbox.hold(frames, size, flush=flush)

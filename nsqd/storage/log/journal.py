@@ -365,9 +365,10 @@ class LogReader:
 
     # Recorded at once
 
-    def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
+    def requeue(self, ordinals: Collection[int], attempts: int, failures: int, due: int) -> None:
         self._write_cursor()
-        returned = records.RETURNED.pack(ordinal, attempts, failures, self._recorder.clock.at(due))
+        pack, due = records.RETURNED.pack, self._recorder.clock.at(due)
+        returned = b"".join([pack(ordinal, attempts, failures, due) for ordinal in ordinals])
         content = records.CHANNEL_OF.pack(self._topic.number, self._number) + returned
         self._recorder.append((RecordKind.REQUEUE, content, b""))
 

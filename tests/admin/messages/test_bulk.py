@@ -50,6 +50,12 @@ def test_a_redrive_moves_messages_with_the_header_and_names_no_topic() -> None:
     assert {one["header"] for one in nodes["a"].asked} == {"dead-letter-topic"}
 
 
+def test_a_redrive_lists_nothing_while_it_finds_only_dead_letters() -> None:
+    nodes = {"a": node(30), "b": node(5)}
+    assert done_by(work_of(nodes, "redrive"), 100) == 35
+    assert [len(one.asked) for one in nodes.values()] == [1, 1]
+
+
 def test_only_messages_that_match_a_filter() -> None:
     nodes = {"a": node(2500), "b": node(30)}
     matches = sum("7" in str(one) for one in [*range(2500), *range(30)])

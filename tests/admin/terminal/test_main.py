@@ -19,6 +19,7 @@ def test_the_program_lists_each_command_and_finds_it() -> None:
     assert set(NAMES) <= set(listed or ())
     grouped = [name for names in GROUPS.values() for name in names]
     assert sorted(grouped) == sorted(listed or ())
+    assert penstock_parser("--help").epilog == penstock_parser().epilog  # that of --help is made without any module
 
 
 def below(found: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -81,6 +81,7 @@ def test_dead_letters_are_redriven_by_filters_at_a_rate(channel: list[LocalNode]
     assert terminal(*redrive, "--header", "why=x", "--rate", "100", "--yes")[:2] == (0, "3 moved\n")
     assert sorted(terminal("peek", "t", "c", "-n", "20")[1].split()) == ["a", "b", "c", "d", "x1", "x2", "x3"]
     assert sorted(terminal("peek", "dead", "c")[1].split("\n")) == ["", "no dead letter", "no dead letter", "y1"]
+    assert terminal(*redrive, "--yes")[:2] == (0, "1 moved\n")
 
 
 def test_an_offset_belongs_to_a_node(channel: list[LocalNode], terminal: Terminal) -> None:

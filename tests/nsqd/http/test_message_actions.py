@@ -2,6 +2,10 @@
 
 from typing import Any
 
+import pytest
+
+from nsqd.core.channel import actions
+from nsqd.http import message_actions
 from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import drained, get
@@ -70,6 +74,16 @@ def test_dead_letters_go_back_to_where_they_come_from_and_begin_afresh(node: Loc
     (found,) = look(node, "elsewhere", "ready")["messages"]
     assert found["headers"] == headers | {"dead-letter-topic": "gone"}
     assert counts(node, "failed") == (3, 0, 0, 0)
+
+
+def test_many_messages_are_acted_on_over_several_turns(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_actions, "AT_ONCE", 2)
+    counts_, move = list[int](), actions.move
+    monkeypatch.setattr(actions, "move", lambda *args: counts_.append(move(*args)) or counts_[-1])
+    publish(node, "many", *(b"%d" % number for number in range(5)))
+    assert act(node, "move", "many", state="ready", count=9, to="few") == {"moved": 5}
+    publish(node, "few")
+    assert (counts_, drained(node, "few", "c", 5)) == ([2, 2, 1], [b"%d" % number for number in range(5)])
 
 
 @each("what, arguments, error", [

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from nsqd.core.limits import TooFewCopies
+from penstock.protocol.headers import GROUP
+from penstock.protocol.nsq import pub, with_headers
 from shared.topic_config import SETTINGS, TopicConfig
 from tests.cases import each
 from tests.daemons import OK, Conversation, sized
@@ -80,8 +82,11 @@ class Beanstalk(Client):
         self._socket.sendall(command)
         return self._answers.readline().decode().split()
 
+    def put(self, verb: bytes, body: bytes) -> str:
+        return self._do(b"%s 65536 0 60 %d\r\n%s\r\n" % (verb, len(body), body))[0]
+
     def publish(self, body: bytes) -> str:
-        word = self._do(b"put 65536 0 60 %d\r\n%s\r\n" % (len(body), body))[0]
+        word = self.put(b"put", body)
         return "" if word == "INSERTED" else word
 
     def receive(self, most: int = 1) -> list[tuple[Any, str]]:
@@ -304,6 +309,22 @@ def test_a_cell_of_the_table(column: type[Client], cell: Callable[[Client], None
     node = LocalNode()
     cell(column(node))
     node.broker.check()
+
+
+def test_a_message_has_a_group_in_the_words_of_each_protocol_that_has_room_for_one() -> None:
+    node = LocalNode()
+    client, worker = Client(node), Beanstalk(node)
+    client.configure(ordering="group")
+    client.publish_with(b"over HTTP", group="a")
+    asked = b"  V2IDENTIFY\n" + sized(b'{"feature_negotiation": true, "headers": true}')
+    with Conversation(node, asked + with_headers(pub("t", b"as a message"), ((GROUP, "a"),))) as talk:
+        assert [talk.frame(), talk.frame()][1] == OK
+    assert worker.put(b"put-grouped a", b"as a job") == "INSERTED"
+    for body in ("over HTTP", "as a message", "as a job"):
+        ((receipt, found),) = client.receive(9)
+        assert found == body
+        client.finish(receipt)
+    assert worker.put(b"put-grouped", b"x") == "BAD_FORMAT"
 
 
 @each("settings, expected", [

@@ -8,10 +8,10 @@ from nsqd.core.message.attributes import NONE, Attributes, ttl_in
 from nsqd.core.sequence.extent import Extent
 from nsqd.storage import stored_extent
 from shared.retry import Retry
-from shared.topic_config import MOST, NO_TOPIC, OnExpire, Ordering, TopicConfig
+from shared.topic_config import MOST, NO_TOPIC, OnBury, OnExpire, Ordering, TopicConfig
 from tests.cases import each
 from tests.nsqd.core.channel.test_groups import of_group
-from tests.nsqd.core.node import MS, SECOND, Node, bodies
+from tests.nsqd.core.node import MS, SECOND, Node, bodies, ids
 from tests.nsqd.storage.log.test_replay import publish, start, subscribe
 from tests.nsqd.storage.sim_disk import SimDisk
 
@@ -102,6 +102,29 @@ def test_a_group_continues_after_a_message_that_is_too_old() -> None:
     client.requeue(taken.id, 0, node.now)
     node.turn()
     assert bodies(inbox.take()) == [b"young"]
+
+
+@each("on_expire", [OnExpire.DROP, OnExpire.BURY])
+@each("on_bury", [*OnBury])
+def test_messages_of_groups_that_are_taken_together_end_one_by_one(on_expire: OnExpire, on_bury: OnBury) -> None:
+    node = Node()
+    topic = node.broker.topic("t")
+    topic.configure(TopicConfig(ordering=Ordering.GROUP, on_expire=on_expire, on_bury=on_bury))
+    topic.channel("c")
+    for body in (b"a1 old", b"b1", b"c1 old", b"d1", b"a2", b"b2 old", b"c2", b"b3"):
+        headers = ("group", body[:1].decode()), *([("ttl", "1s")] if b"old" in body else [])
+        topic.intake.publish_with([body], Attributes(headers))
+    node.turn()
+    node.advance(2 * SECOND)
+    client, inbox = node.subscribe("t", "c", 9)
+    came: list[bytes] = []
+    while taken := inbox.take():
+        came += bodies(taken)
+        client.finish(ids(taken))
+        node.turn()
+    held = on_expire is OnExpire.BURY and on_bury is OnBury.HOLD
+    assert sorted(came) == ([b"b1", b"d1"] if held else [b"a2", b"b1", b"b3", b"c2", b"d1"])
+    node.broker.check()
 
 
 def test_old_messages_among_young_ones_are_found() -> None:

@@ -1,10 +1,12 @@
 """Ordered groups: which message may be delivered, and random lives of a node against a model of each group."""
 
+from collections import Counter
+
 import pytest
 
 from nsqd.core.channel import actions, groups
-from nsqd.core.channel.backlog import LOST_AT_ONCE
 from nsqd.core.channel.groups import GroupedBacklog
+from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes
 from shared.retry import Retry
 from shared.topic_config import OnBury, Ordering, TopicConfig
@@ -23,9 +25,9 @@ def of_group(group: str) -> Attributes:
     return Attributes(headers=(("group", group),) if group else (("other", "x"),))
 
 
-def filled(*messages: str, config: TopicConfig = ORDERED) -> Node:
+def filled(*messages: str, config: TopicConfig = ORDERED, limits: Limits | None = None) -> Node:
     """Messages such as "a1", of the group before their number."""
-    node = Node()
+    node = Node(limits)
     topic = node.broker.topic("t")
     topic.configure(config)
     topic.channel("c")
@@ -55,6 +57,28 @@ def test_groups_pass_each_other_and_one_message_of_each_is_out() -> None:
     client.finish(second.id + first[1].id)
     node.turn()
     assert sorted(bodies(inbox.take())) == [b"a3", b"b2"]
+    node.broker.check()
+
+
+@each("limits", [Limits(), Limits(latency_percentiles=(0.5,))])
+@each("touched", range(4))
+def test_messages_of_many_groups_are_delivered_and_finished_together(limits: Limits, touched: int) -> None:
+    node = filled("a1", "b1", "a2", "1", "b2", "c1", "a3", "b3", "c2", limits=limits)
+    client, inbox = node.subscribe("t", "c")
+    client.consumer.takes_headers = True
+    client.set_ready(10)
+    for came in ({b"a1", b"b1", b"1", b"c1"}, {b"a2", b"b2", b"c2"}, {b"a3", b"b3"}):
+        node.turn()
+        frames, inbox.frames = inbox.frames, []
+        starts = [38 + int.from_bytes(frame[34:38], "big") for frame in frames]
+        assert {frame[start:] for frame, start in zip(frames, starts, strict=True)} == came
+        names = [frame[18:34] for frame in frames]
+        names.append(names.pop(touched % len(names)))
+        client.touch(names[-1], TIMEOUT, 9 * TIMEOUT, node.now)
+        node.broker.check()
+        assert client.finish(b"".join(names)) == []
+    node.turn()
+    assert client.channel.counts() == (0, 0, 0, 0)
     node.broker.check()
 
 
@@ -200,7 +224,7 @@ def test_no_more_are_held_back_than_the_limit_and_the_rest_stays_in_the_sequence
     monkeypatch.setattr(groups, "MOST_HELD", 150)
     node = filled(*(f"a{number}" for number in range(400)), "b1")
     client, inbox = node.subscribe("t", "c", 10)
-    assert backlog_of(node).held_count == 2 * LOST_AT_ONCE
+    assert backlog_of(node).held_count == 150
     for number in range(400):
         (taken,) = [one for one in inbox.take() if one.body != b"b1"]
         assert taken.body == b"a%d" % number
@@ -245,18 +269,37 @@ class GroupLife(Life):
         self.out: set[bytes] = set()
 
     def run(self) -> None:
-        self.live(120, *[self.publish] * 2, self.subscribe, *[self.answer] * 2, self.wait, self.kill)
+        self.live(
+            120, *[self.publish] * 2, self.subscribe, *[self.answer] * 2, self.answer_together, self.wait, self.kill
+        )
         self.end()
 
     def all(self) -> set[bytes]:
         return {body for group in self.published.values() for body in group}
 
     def publish(self) -> None:
-        group, count = self.random.choice("abc"), self.random.choice((1, 1, 3, 20))
+        groups = self.random.choice(("a", "b", "c", "defghijklmnop"))
+        count = self.random.choice((1, 1, 3, 20)) if len(groups) == 1 else 1
+        for group in groups:
+            self.publish_to(group, count)
+        self.node.turn()
+
+    def publish_to(self, group: str, count: int) -> None:
         known = self.published.setdefault(group, [])
         new = [b"%s%d" % (group.encode(), len(known) + number) for number in range(count)]
         known += new
         self.node.broker.topics["t"].intake.publish_with(new, of_group(group))
+
+    def answer_together(self) -> None:
+        """Finish the first messages of a client that are not answered, with one command."""
+        client = self.taken[0][0] if self.taken else None
+        batch = [one for other, one in self.taken if other is client][: self.random.choice((2, 9, 99))]
+        self.taken = [(other, one) for other, one in self.taken if one not in batch]
+        finished = Counter(one.id for one in batch)  # some may have been delivered twice to the client
+        failed = client.finish(ids(batch)) if client is not None else []
+        finished -= Counter(message_id for message_id, _ in failed)
+        self.ended |= {one.body for one in batch if finished[one.id]}
+        self.out -= self.ended
         self.node.turn()
 
     def answer(self) -> None:

@@ -126,12 +126,12 @@ def test_a_requeue_with_and_without_delay_and_its_redelivery(world: World) -> No
     world.journal.take()
     assert commands.requeue(world.channel, world.consumer, name(1), 0, NOW) == ""
     assert commands.requeue(world.channel, world.consumer, name(0), 500, NOW) == ""
-    assert world.journal.take() == [("requeue", 1, 1, 1, 0), ("requeue", 0, 1, 1, NOW + 500)]
+    assert world.journal.take() == [("requeue", (1,), 1, 1, 0), ("requeue", (0,), 1, 1, NOW + 500)]
     assert world.serve() == [name(3), name(4)]
     commands.finish(world.channel, world.consumer, name(3))
     world.journal.take()
     assert world.serve() == [name(1)]
-    assert world.journal.take() == [("requeue", 1, 2, 1, 0)]  # no advance: the cursor does not move
+    assert world.journal.take() == [("requeue", (1,), 2, 1, 0)]  # no advance: the cursor does not move
     assert (world.channel.requeue_count, world.consumer.requeue_count) == (2, 2)
 
 
@@ -141,7 +141,7 @@ def test_time_outs_a_few_at_a_time_and_what_is_deferred_does_not_starve(world: W
     assert world.channel.next_due() == NOW + TIMEOUT
     assert world.channel.scan(NOW + TIMEOUT - 1, 10) == 0
     assert world.channel.scan(NOW + TIMEOUT, 2) == 2
-    assert world.journal.take() == [("requeue", 0, 1, 1, 0), ("requeue", 1, 1, 0, 0)]
+    assert world.journal.take() == [("requeue", (0,), 1, 1, 0), ("requeue", (1,), 1, 0, 0)]
     assert world.channel.next_due() == NOW + TIMEOUT
     world.channel.defer(Message(4, 1), NOW + 1, NOW)
     assert world.channel.scan(NOW + TIMEOUT, 1) == 1 + 1
@@ -161,11 +161,11 @@ def test_an_operator(world: World) -> None:
     assert actions.bury(topic, channel, chosen(0), "bad") == 1
     assert world.journal.take() == [("promise",), ("bury", 0, name(0), 1, 0, "bad")]
     assert actions.kick(channel, [name(0), name(5)]) == 1
-    assert world.journal.take() == [("promise",), ("requeue", 0, 0, 0, 0)]
+    assert world.journal.take() == [("promise",), ("requeue", (0,), 0, 0, 0)]
     assert actions.requeue(topic, channel, chosen(2), NOW + 50, NOW) == 1
-    assert world.journal.take() == [("promise",), ("requeue", 2, 1, 0, NOW + 50)]
+    assert world.journal.take() == [("promise",), ("requeue", (2,), 1, 0, NOW + 50)]
     assert actions.requeue(topic, channel, chosen(2), 0, NOW, afresh=True) == 1
-    assert world.journal.take() == [("promise",), ("requeue", 2, 0, 0, 0)]
+    assert world.journal.take() == [("promise",), ("requeue", (2,), 0, 0, 0)]
     assert actions.bury(topic, channel, chosen(3), "") == 1
     assert actions.finish_buried(channel, [name(3)]) == 1
     assert world.journal.take()[-2:] == [("promise",), ("finish", 3, 1)]
@@ -229,7 +229,7 @@ def test_who_leaves_gives_back_what_it_had_if_that_is_wanted(again: bool) -> Non
     world.serve()
     world.journal.take()
     assert world.channel.unsubscribe(world.consumer) is False  # it is not ephemeral
-    assert world.journal.take() == ([("requeue", 0, 1, 1, 0), ("requeue", 1, 1, 0, 0)] if again else [])
+    assert world.journal.take() == ([("requeue", (0,), 1, 1, 0), ("requeue", (1,), 1, 0, 0)] if again else [])
     assert world.channel.requeue_count == (2 if again else 0)
     assert world.channel.depth == (3 if again else 1)
     world.channel.refresh(world.consumer)  # a late word from its connection

@@ -20,6 +20,7 @@ LINES: dict[bytes, bytes] = {
     b"put-unique ": b"put-unique k 0 0 60 1\r\nx\r\n",
     b"put-unless-pending ": b"put-unless-pending k 0 0 60 1\r\nx\r\n",
     b"put-batch ": b"put-batch b 0 0 60 1\r\nx\r\n",
+    b"put-grouped ": b"put-grouped g 0 0 60 1\r\nx\r\n",
     b"put-replicated ": b"put-replicated 1 0 0 60 1\r\nx\r\n",
     b"use ": b"use work\r\n",
     b"watch ": b"watch work\r\n",
