@@ -285,10 +285,9 @@ class Checks:
 
 
 def _as_of(subject: Subject, look: Snapshot) -> str:
-    """Return the time of the counts of a subject that is a channel, if a node that has it was not asked of late; or ""."""
-    key = subject.topic, subject.key.removeprefix(f"{subject.topic}/")
-    asked = [look.nodes[node].channels_at for node, part in look.parts.items() if key in part and node in look.nodes]
-    return old(min(asked, default=0), look.at)
+    """Return the time of the oldest counts in a sum over the nodes, if one of them was not asked of late; or ""."""
+    asked = [look.nodes[node].channels_at for node in look.parts if node in look.nodes]
+    return old(min(asked, default=0), look.at) if subject.topic and not subject.node else ""
 
 
 def _disk_subject(rule: str, nodes: list[str], words: str, value: float, severity: Severity) -> Subject:

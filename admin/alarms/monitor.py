@@ -2,7 +2,7 @@
 
 It pings all nodes every few seconds, and takes a snapshot for the alarms every -alarm-interval. It asks each node directly for
 all that pages and alarms show of it, because a cached answer would hide that the node is down. It takes at most a fiftieth of
-the time of a slow node. Each answer keeps the time at which it was asked for.
+the time of a slow node, but asks it in each fourth check. Each answer keeps the time at which it was asked for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shared.tls.dates import CertificateDates
 
 PINGS = 3  # rounds of pings between two checks
 LONGEST_PING = 5.0  # s between two rounds of pings
-SILENT = 4  # checks that leave out a node which has kept a check waiting and did not answer
+SILENT = 4  # checks from one to the next in which a slow node is asked
 POLITE = 50  # times as long as a node's answer took, until it is asked again
 MOST_CURSORS = 1000  # of a node
 FILLED = ("backlog-growing", "backlog-growing-slowly", "topic-without-channel")  # rules whose alarms name a publisher
@@ -229,7 +229,8 @@ class Monitor:
         now = time.monotonic()
         pause = POLITE * (now - began)
         if pause > self._interval:
-            known.next_check = now + (pause if has_answered else SILENT * self._interval)
+            longest = SILENT * self._interval
+            known.next_check = now + (min(pause, longest) if has_answered else longest)
 
     async def _ask_original(self, node: Producer, known: _Node) -> bool:
         at = self._clock()

@@ -32,8 +32,9 @@ class _LastAnswer:
     task: asyncio.Task[Answer] | None = None
     answer: Answer | None = None
     at: float = 0.0
-    stands_since: float = 0.0  # when it first stood for a newer answer that has not come yet; 0: it is the newest one
-    used_at: float = 0.0  # when it last did
+    stands_since: float = 0.0  # when an old answer first stood for a newer one; 0: the newest one was returned last
+    stood: float = 0.0  # `at` of that old answer
+    used_at: float = 0.0  # when it was last returned
 
 
 class FallbackUpstreams(Upstreams):
@@ -70,7 +71,7 @@ class FallbackUpstreams(Upstreams):
 
     def data_age(self, address: str) -> float:
         """Return the age in s of the oldest answer that stands for a newer one of the node; 0 if there is none."""
-        return max((self._clock() - last.at for last in self._standing() if last.address == address), default=0.0)
+        return max((self._clock() - last.stood for last in self._standing() if last.address == address), default=0.0)
 
     def _standing(self) -> Iterator[_LastAnswer]:
         """Yield the answers that pages show in place of newer ones."""
@@ -101,6 +102,8 @@ class FallbackUpstreams(Upstreams):
         await asyncio.wait({task}, timeout=FAILING_PATIENCE if address in self._failing_since else self._patience)
         if task.done():
             failure = task.exception()
+            if failure is None or (isinstance(failure, UpstreamError) and failure.status):
+                last.stands_since = 0.0
             if failure is None:
                 return task.result()
             if not isinstance(failure, UpstreamError) or failure.status:
@@ -110,7 +113,7 @@ class FallbackUpstreams(Upstreams):
             self.note_failure(address)
         if last.answer is None or self._clock() - last.at > FORGOTTEN:
             raise failure
-        last.used_at = self._clock()
+        last.used_at, last.stood = self._clock(), last.at
         last.stands_since = last.stands_since or last.used_at
         return last.answer
 
@@ -119,13 +122,11 @@ class FallbackUpstreams(Upstreams):
         try:
             answer = await super().get_object(address, path, arguments)
         except UpstreamError as failure:
-            if failure.status:
-                last.stands_since = 0.0
-            else:
+            if not failure.status:
                 self._failing_since.setdefault(address, self._clock())
             raise
         now = self._clock()
-        last.answer, last.at, last.stands_since = (answer if answer.memory <= LARGEST else None), now, 0.0
+        last.answer, last.at = (answer if answer.memory <= LARGEST else None), now
         self._evict_oldest()
         self._failing_since.pop(address, None)
         observe = lambda: observation_of(path, arguments or {}, answer)  # noqa: E731

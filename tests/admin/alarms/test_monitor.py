@@ -208,6 +208,12 @@ async def test_a_node_that_took_long_is_asked_less_often(make_watch: Any) -> Non
     assert node.paths == [], "six requests took 0.6 s: it is asked again after 30 s"
     await watch.look()
     assert node.paths[0] == "/channels/attention"
+    node.seconds = 5.0
+    await watch.look(3 * INTERVAL)
+    for _ in range(4):
+        node.asked.clear()
+        await watch.look()
+    assert node.paths, "and in each fourth check, however long it takes"
 
 
 @on_asyncio
