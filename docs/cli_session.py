@@ -96,7 +96,7 @@ class Session:
         try:
             while "Press Ctrl-C" not in out.read_text() and up.poll() is None:
                 time.sleep(0.1)
-            self.run("penstock cluster wait --for safe")
+            self.run("penstock cluster wait --for whole")
             yield self._shown(out.read_text())
         finally:
             up.terminate()
@@ -125,7 +125,7 @@ class Session:
     def _shown(self, output: str) -> str:
         """Return an output with the usual ports, and without the secrets and paths of this run."""
         output = PORTS.sub(lambda found: f"127.0.0.1:{int(found[1]) - self._offset}", output)
-        output = re.sub(r"\bpst_\w+", "pst_...", output).replace(f"{self._directory}/", "")
+        output = re.sub(r"\bpst_[\w-]+", "pst_...", output).replace(f"{self._directory}/", "")
         return re.sub(r"\S*launch\.py penstock|\S*/bin/penstock", "penstock", output)
 
 
