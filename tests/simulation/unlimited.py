@@ -48,5 +48,7 @@ class UnlimitedRun(ClusterRun):
         disks += [copy.disk for one in self.machines for copy in one.disks.copies()]
         contents = [disk.content(name) for disk in disks for name in disk.kill().names()]
         for publish in self.books.owed():
+            if self.governed.has_end(publish):
+                continue
             assert any(publish.body in content for content in contents), f"on no disk: {publish}"
             self.books.counts["messages found on a disk"] += 1

@@ -467,14 +467,13 @@ class LeaderSide:
         return follower.base + max(0, follower.at - HEADER_SIZE)
 
     def _send_segments(self) -> None:
-        """Send KEEP to the followers, if segments were removed."""
+        """Send KEEP to the followers if there are other segments: one may have been begun and removed since the last check."""
         if not self.followers:
             return
         bases = self.source.bases()
         for follower in self.followers.values():
             if follower.has_replica and follower.phase in (Phase.CATCHING_UP, Phase.LIVE) and follower.kept != bases:
-                if not set(follower.kept) <= set(bases) or not follower.kept:
-                    self._send(follower.link, stream.pack_keep(self.source.end, bases))
+                self._send(follower.link, stream.pack_keep(self.source.end, bases))
                 follower.kept = bases
 
     # how far the copies are
