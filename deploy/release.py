@@ -1,7 +1,7 @@
 """`make release`: build sdist, wheel and .deb of this commit twice, compare the two, and write them with SBOM and checksums.
 
 The version is that of penstock/__init__.py. The changelog must begin with it and, unless it has a day, nothing is released yet:
-then the files are for a trial. What is not committed is not released: `make release` refuses it.
+then the files are for a trial. `make release` refuses changes that are not committed.
 """
 
 from __future__ import annotations

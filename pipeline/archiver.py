@@ -53,9 +53,8 @@ class Archiver:
     stopped: dict[str, str] = field(default_factory=dict)  # topics that have lost messages, each with what was lost
     _positions: Positions = field(default_factory=dict)  # where the table ends, of the logs that it has
     _cursors: Positions = field(default_factory=dict)  # where the cursors on the nodes were moved last
-    _seen: set[_Key] = field(
-        default_factory=set
-    )  # places whose position the table was asked for; "": the node's own log
+    # places whose position the table was asked for; "": the node's own log
+    _seen: set[_Key] = field(default_factory=set)
     _looked: float = -1.0  # monotonic s when the follower had looked for nodes, when promoted logs were last looked for
     _promoted: dict[NodeTopic, list[TopicRange]] = field(default_factory=dict)  # logs of lost nodes, the oldest first
     _said: set[str] = field(default_factory=set)  # lines about lost nodes and their logs, each of which is printed once

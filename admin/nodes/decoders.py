@@ -44,7 +44,7 @@ class TreeNode:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A decoded body."""
+    """A body as the page of a message shows it: its layers, and the value in the innermost."""
 
     chain: tuple[str, ...]  # names of the layers, the outermost first
     tree: TreeNode | None  # of JSON or msgpack

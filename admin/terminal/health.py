@@ -316,9 +316,8 @@ def _screen(
     if data["paused"]:
         more = f" and {len(data['paused']) - SHOWN} more" if len(data["paused"]) > SHOWN else ""
         yield f"Paused:   {escape(', '.join(data['paused'][:SHOWN]))}{more}"
-    above = (
-        [one for one in alarms if one.rule == "cluster"] if data["clusters"] else []
-    )  # they say what the reasons say
+    # those of which the reasons above are the text
+    above = [one for one in alarms if one.rule == "cluster"] if data["clusters"] else []
     others = [one for one in alarms if one not in above]
     note = f", {len(above)} of them about the cluster" if above else ""
     yield f"Alarms:   {len(alarms) or 'none'}{note}"

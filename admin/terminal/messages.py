@@ -300,9 +300,8 @@ async def _act_on_first(
     own = {name: str(value) for name, value in asked.items() if name not in ("state", "count")}
     work = BulkWork(session.direct, [], target.path, target.end(arguments.action), target.states[arguments.state], own,
                     filters)  # fmt: skip
-    shown = (
-        arguments.dry_run or not arguments.yes
-    )  # otherwise the number is not seen, for which all messages would be listed
+    # otherwise the number is not seen, for which all messages would be listed
+    shown = arguments.dry_run or not arguments.yes
     counts = await _counts(session, target, nodes, arguments.state, work.filters if shown else {})
     work.nodes = [node for node in nodes if counts[node]]
     total = sum(counts.values())

@@ -22,7 +22,7 @@ class Tracing(Middleware):
     def after_process_message(
         self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
-        """End the span."""
+        """End the span, with the exception if the actor has raised one."""
         assert isinstance(message, HeldMessage)
         message.active.close()
         if message.operation is not None:

@@ -42,9 +42,8 @@ class Reply(NamedTuple):
     number: int = 0  # the id or the count
     body: bytes = b""  # of RESERVED, FOUND and OK
     text: str = ""  # the name after USING
-    jobs: tuple[
-        tuple[int, bytes] | tuple[int, bytes, Headers], ...
-    ] = ()  # of RESERVED_BATCH: ids, bodies, and any headers
+    # of RESERVED_BATCH: ids, bodies, and any headers
+    jobs: tuple[tuple[int, bytes] | tuple[int, bytes, Headers], ...] = ()
     headers: Headers = ()  # of RESERVED and FOUND, see `with_headers`
 
 

@@ -59,9 +59,8 @@ class Follower:
     left_out: set[str] = field(default_factory=set)  # topics that are not followed any longer
     looked: float = 0.0  # monotonic s when topics and nodes were last looked up
     _addresses: list[str] = field(default_factory=list)  # of the nodes, as they were then
-    _unsure: set[NodeTopic] = field(
-        default_factory=set
-    )  # places of which a node that does not answer may have an old log
+    # places of which a node that does not answer may have an old log
+    _unsure: set[NodeTopic] = field(default_factory=set)
     _deleted: set[NodeTopic] = field(default_factory=set)  # places whose topic was deleted on their node
     _waited: dict[NodeTopic, float] = field(default_factory=dict)  # monotonic s until which an old log is waited for
 

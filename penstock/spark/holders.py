@@ -23,9 +23,8 @@ class Lost:
 
     # topics in logs of other nodes that a node leads: the logs of each place, the oldest first
     logs: dict[NodeTopic, list[TopicRange]] = field(default_factory=dict)
-    nodes: dict[str, str] = field(
-        default_factory=dict
-    )  # those whose log no node leads: the address of each, by its number
+    # those whose log no node leads: the address of each, by its number
+    nodes: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)  # requests that were refused
 
 

@@ -104,7 +104,7 @@ class GroupedBacklog(QueuedBacklog):
         if not self.retry:
             if self._freed:
                 return self._pop_freed(count, room)
-            if self.queued_count >= MOST_HELD:
+            if is_full(self):
                 self._wait_for_groups()
                 return None
         return super().pop_ready(count, room)
@@ -138,7 +138,7 @@ class GroupedBacklog(QueuedBacklog):
         return batch, batch.ordinals[0], [extent.frames[place] for place in places], ids, extent
 
     def _pop_stretch(self, extent: Extent, count: int) -> ReadyMessages | None:
-        if self.queued_count >= MOST_HELD:
+        if is_full(self):
             return None
         start = self.cursor
         if count == 1 and self._becomes_head(extent.group_of(start), start):  # for a third of the cost of a batch

@@ -23,5 +23,5 @@ class Loan:
 
     @property
     def body(self) -> bytes:
-        """Return the job's body."""
+        """Return the job's body, without the headers before it."""
         return body_of(self.content)

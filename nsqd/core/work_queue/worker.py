@@ -87,9 +87,7 @@ class Worker:
         self.holder = holder if holder is not None else self
         self.is_guest = False  # True: it stands for clients of another node
         self.takes_loans = False  # True: it takes jobs that other nodes own
-        self.takes_headers = (
-            False  # True: bodies of jobs come with their headers in front (penstock/protocol/headers.py)
-        )
+        self.takes_headers = False  # True: bodies of jobs come with headers in front (penstock/protocol/headers.py)
         self.using = DEFAULT
         self.watching = Names(DEFAULT)
         # by (number of the tube, or BORROWED; ordinal): when the reservation ends, monotonic ns

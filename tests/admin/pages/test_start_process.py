@@ -20,10 +20,8 @@ pytestmark = pytest.mark.process
 # a policy forbids it
 INLINE = re.compile(r"<style[ >]|<script(?![^>]* src=)[^>]*>|<[a-z]+ [^>]*\b(?:style|on[a-z]+)=[\"'][^>]*>")
 STATIC = HERE / "static"
-HEAVY_PAGE, HEAVY_STATIC = (
-    45_000,
-    200_000,
-)  # bytes; the largest page has 41,000, all scripts and styles together 194,000
+# bytes; the largest page has 41,000, all scripts and styles together 194,000
+HEAVY_PAGE, HEAVY_STATIC = 45_000, 200_000
 PUBLISH = "summary:has-text('Publish a test')"
 ELEMENTS = "document.querySelectorAll(':not(.banner, .banner *)').length"  # a slow machine has banners about that
 NUMBERS = count()
