@@ -456,9 +456,7 @@ class Channel:
             if not consumer.takes_headers:
                 return frames
             return (
-                message.with_headers(extent, frames)
-                if isinstance(message, GroupBatch)
-                else extent.with_headers(first, frames)
+                message.with_headers(frames) if isinstance(message, GroupBatch) else extent.with_headers(first, frames)
             )
         return []
 

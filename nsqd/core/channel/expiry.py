@@ -32,7 +32,7 @@ class Expiry:
         """
         message, first, frames, ids, extent = taken
         if isinstance(message, GroupBatch):
-            each = [extent.leading(ordinal, ordinal + 1, wall, self._ttl)[1] for ordinal in message.ordinals]
+            each = [holder.leading(one, one + 1, wall, self._ttl)[1] for holder, one in message.each()]
             expired = each[0]
             count = each.index(not expired) if (not expired) in each else len(each)
             backlog.untake_batch(message.cut(count))
