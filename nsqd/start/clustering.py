@@ -260,7 +260,7 @@ class Leading:
         copies.is_paused = lambda: agenda.stood_still_at > 0
         limits = options.replicas, options.rereplicate_after, options.replication_rate
         leader_side = LeaderSide(self._port.cluster, source, copies, self._threads, *limits)
-        source.tap(leader_side)
+        source.tap(leader_side.sender)
         opened.store.after_write = partial(self._port.send_group, leader_side)
         self._copying.add(leader_side)
         opened.writer.files.repair = self._repair(opened)
