@@ -165,7 +165,7 @@ class ClusterPort:
         while True:
             found = await find(self.cluster.name)
             if found is not None:
-                self.cluster.set_found(found)
+                self.cluster.dials.set_found(found)
             await trio.sleep(FIND_EVERY if found is not None else TICK / 1e9)
 
     async def _dial(self, address: str) -> None:

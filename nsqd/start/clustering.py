@@ -82,7 +82,7 @@ def join_cluster(
     assert listeners.cluster is not None
     own, broker, now = opened.log, opened.broker, time.monotonic_ns
     cluster = _join(options, listeners, info, directory, opened)
-    cluster.is_searching = bool(options.lookupd_tcp_address)
+    cluster.dials.is_searching = bool(options.lookupd_tcp_address)
     lease = lambda: own.store.leased  # noqa: E731
     port = ClusterPort(cluster, reactor, directory, lease, broker.refused, daemon.refused, listeners.cluster_tls)
     threads, facts, stop = Threads(nursery, port.wake), FactsFile(cluster, directory, port.wake), Stop()
