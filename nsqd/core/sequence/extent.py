@@ -12,7 +12,7 @@ from penstock.protocol.headers import USUAL_PRIORITY, pack_headers
 _start = itemgetter(0)
 
 
-def _stamp(wall: int, ttl: int) -> bytes:
+def limit_at(wall: int, ttl: int) -> bytes:
     """Return the bytes in a frame of the time `ttl` ns before `wall` (ns since the epoch); 0: of the earliest time."""
     return max(0, wall - ttl).to_bytes(8, "big") if ttl else bytes(8)
 
@@ -113,11 +113,11 @@ class Extent:
         A message expires `ttl` ns (0: never) after its publish, or earlier if it has a ttl of its own. A frame that is gone
         has expired. `wall`: ns since the epoch.
         """
-        frames, limit = self.frames[first - self.first : end - self.first], _stamp(wall, ttl)
+        frames, limit = self.frames[first - self.first : end - self.first], limit_at(wall, ttl)
         expired = [frame[STAMP] < limit for frame in frames]
         for start, stop, packed in self.attributed(first, end) if self.has_ttl else ():
             if own := ttl_in(packed):
-                limit, part = _stamp(wall, own), slice(start - first, stop - first)
+                limit, part = limit_at(wall, own), slice(start - first, stop - first)
                 expired[part] = [
                     was or frame[STAMP] < limit for was, frame in zip(expired[part], frames[part], strict=True)
                 ]
