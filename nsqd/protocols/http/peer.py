@@ -201,7 +201,7 @@ class HttpPeer(PlainPeer):
             return False
         broker = context.broker
         topic = broker.named.get(request.topic)
-        if topic is None or topic.shut or topic.starting:
+        if topic is None or topic.starting or (topic.shut and not topic.has_room()):
             return False
         if not 0 < request.length <= context.max_msg_size:
             return False
@@ -253,7 +253,7 @@ class HttpPeer(PlainPeer):
         if request.route is Route.STATS:
             return True
         topic = context.broker.named.get(request.topic)
-        if topic is None or topic.shut or topic.starting:
+        if topic is None or topic.starting or (topic.shut and not topic.has_room()):
             return False
         most = context.max_msg_size if request.route is Route.PUB else min(context.max_body_size, MAX_BODY)
         return 0 < request.length <= most
