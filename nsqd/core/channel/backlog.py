@@ -323,10 +323,15 @@ class Backlog:
         return True
 
     def remove_retried(self, ordinals: Collection[int]) -> list[Message]:
-        """Take these messages out of the retry queue and return them. This walks the whole queue: for rare commands only."""
-        taken = [message for _, message in self.retry if message.ordinal in ordinals]
-        if taken:
-            self.retry = deque(entry for entry in self.retry if entry[1].ordinal not in ordinals)
+        """Take these messages out of the retry queue and return them. This walks the queue up to the last of them."""
+        retry, kept, taken = self.retry, list[tuple[int, Message]](), list[Message]()
+        while retry and len(taken) < len(ordinals):
+            entry = retry.popleft()
+            if entry[1].ordinal in ordinals:
+                taken.append(entry[1])
+            else:
+                kept.append(entry)
+        retry.extendleft(reversed(kept))
         return taken
 
     def returned(self) -> Iterator[Message]:

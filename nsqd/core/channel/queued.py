@@ -54,7 +54,7 @@ class QueuedBacklog(Backlog):
         if queued:
             self._keep_queued(lambda ordinal: ordinal not in ordinals)
             self._note_queued(-len(queued))
-        return super().remove_retried(ordinals) + queued
+        return queued + super().remove_retried(set(ordinals).difference(message.ordinal for message in queued))
 
     def give_up(self) -> tuple[Ahead, deque[tuple[int, Message]]]:
         self._release_all()

@@ -139,15 +139,12 @@ class Deferred:
 
     def remove_from(self, ordinal: int) -> None:
         """Drop all messages from `ordinal` on. This walks all messages: for rare commands only."""
-        remaining = [(due, message) for due, message in self._timer_heap.entries() if message.ordinal < ordinal]
-        self._timer_heap.clear()
-        for due, message in remaining:
-            self._timer_heap.push(due, message)
+        self._timer_heap.remove_chosen(lambda message: message.ordinal >= ordinal)
         for minute, page in list(self._deferred_pages.items()):
             kept = (b"".join(pack(*entry) for entry in unpack(chunk) if entry[0] < ordinal) for chunk in page)
             self._replace_page(minute, [chunk for chunk in kept if chunk])
         in_pages = sum(len(chunk) for page in self._deferred_pages.values() for chunk in page)
-        self.count = len(remaining) + in_pages // PAGED_SIZE
+        self.count = len(self._timer_heap) + in_pages // PAGED_SIZE
 
     def _replace_page(self, minute: int, chunks: Iterable[Chunk]) -> None:
         page = self._deferred_pages[minute] = list(chunks)
@@ -160,13 +157,7 @@ class Deferred:
 
     def remove_with_due(self, ordinals: Collection[int]) -> list[tuple[int, Message]]:
         """Take out the messages with these ordinals. Return (due, message) for each. This walks all messages."""
-        entries = self._timer_heap.entries()
-        taken = [entry for entry in entries if entry[1].ordinal in ordinals]
-        if taken:
-            self._timer_heap.clear()
-            for due, message in entries:
-                if message.ordinal not in ordinals:
-                    self._timer_heap.push(due, message)
+        taken = self._timer_heap.remove_chosen(lambda message: message.ordinal in ordinals)
         for minute, page in list(self._deferred_pages.items()):
             chunks = [_without(chunk, ordinals, taken) for chunk in page]
             self._replace_page(minute, [chunk for chunk in chunks if chunk])

@@ -5,6 +5,7 @@ a finished message is released at once. Tombstones are swept when they outnumber
 size <= 2 x live + 64 after any sequence of calls (a property test holds this).
 """
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
@@ -37,6 +38,12 @@ class DueQueue(Generic[T]):
         if len(self._heap) > 2 * len(self._items) + SLACK:
             self._sweep()
         return item
+
+    def remove_chosen(self, is_chosen: Callable[[T], bool]) -> list[tuple[int, T]]:
+        """Take out the chosen items. Return (due, item) for each. This walks all items."""
+        items = self._items
+        chosen = [(due, handle) for due, handle in self._heap if handle in items and is_chosen(items[handle])]
+        return [(due, item) for due, handle in chosen if (item := self.remove(handle)) is not None]
 
     def pop_due(self, now: int, limit: int) -> list[T]:
         """Take out and return up to `limit` items that are due at or before `now` (ns), the earliest first."""

@@ -68,3 +68,12 @@ def test_popping_keeps_the_bound() -> None:
         queue.remove(handle)
     queue.pop_due(1, 2000)
     queue.check()
+
+
+def test_chosen_items_are_taken_out_with_their_times() -> None:
+    queue: DueQueue[int] = DueQueue()
+    handles = [queue.push(number, number) for number in (5, 1, 3, 2, 4)]
+    queue.remove(handles[2])
+    assert sorted(queue.remove_chosen(lambda number: number % 2 == 1)) == [(1, 1), (5, 5)]
+    assert queue.pop_due(9, 9) == [2, 4]
+    queue.check()
