@@ -13,9 +13,9 @@ topics. In a topic from which it once came a message begins afresh: the headers 
 Offsets are those in the answers of /channel/messages. Instead of `offset`, `state=S&count=N` takes the first N in that state.
 The answer is {"finished": N} (requeued, kicked, buried, moved): how many of them the channel had, once that is as durable as
 the topic promises. A consumer that has such a message in flight loses it: its FIN will fail. Other clients are served between
-parts of a request; if a target takes no more meanwhile, the answer has the number of those that it took. The answer is 413 TOO_MUCH_AT_ONCE
-if more than 64 MiB of messages had to be read from disk for the request; a client then names fewer. Messages that wait for
-their copies on other nodes are not moved.
+parts of a request; if a target takes no more meanwhile, the answer has the number of those that it took. The answer is 413
+TOO_MUCH_AT_ONCE if more than 64 MiB of messages had to be read from disk for the request; a client then names fewer. Messages
+that wait for their copies on other nodes are not moved.
 """
 
 from collections.abc import Awaitable, Callable, Iterator

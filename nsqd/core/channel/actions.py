@@ -2,8 +2,8 @@
 
 A message is first taken out of its state: out of flight (the consumer's FIN will fail), out of a queue, out of the buried
 ones, or out of the sequence ahead of the cursor, where it leaves a hole. A message that waits in the topic's delay queue is
-handed over to all channels first, and from then on waits in each of them separately. These functions
-may walk everything that waits: they are for rare commands only.
+handed over to all channels first, and from then on waits in each of them separately. These functions may walk everything that
+waits: they are for rare commands only.
 """
 
 from bisect import bisect_left
