@@ -173,6 +173,13 @@ def _put(server: Server, amounts: Amounts) -> str:
     return f"{number(amounts.jobs)} jobs"
 
 
+def _bury_jobs(server: Server, amounts: Amounts) -> str:
+    _put(server, amounts)
+    for _ in range(amounts.jobs // _AT_ONCE + 1):
+        server.post(f"/tube/jobs/bury?tube=jobs&state=ready&count={_AT_ONCE}", b"")
+    return f"{number(amounts.jobs)} buried jobs"
+
+
 def _fill(server: Server, amounts: Amounts) -> str:
     return f"{number(fill(server, amounts.ready))} ready"
 
@@ -218,6 +225,14 @@ def _get(path: str) -> Callable[[Server, Amounts], None]:
 
 def _post(path: str) -> Callable[[Server, Amounts], None]:
     return lambda server, _: server.post(path, b"")
+
+
+def _kick_jobs(server: Server, amounts: Amounts) -> None:
+    with socket.create_connection((server.host, server.ports[_BEANSTALK]), timeout=60) as sock:
+        sock.sendall(b"use jobs\r\nkick %d\r\n" % amounts.jobs)
+        replies = sock.makefile("rb")
+        replies.readline()
+        replies.readline()
 
 
 def _act(action: str, state: str) -> Callable[[Server, Amounts], None]:
@@ -308,6 +323,8 @@ def turns() -> list[LongTurn | Start]:
         LongTurn("turns-checkpoint-delayed", _delay, _checkpoint),
         LongTurn("turns-checkpoint-jobs", _put, _checkpoint),
         LongTurn("turns-checkpoint-ready", _fill, _checkpoint),
+        LongTurn("turns-checkpoint-buried", _bury, _checkpoint),
+        LongTurn("turns-checkpoint-back", _bring_back, _checkpoint),
         LongTurn("turns-delete-jobs", _put, _post("/topic/delete?topic=jobs")),
         LongTurn("turns-delete-ready", _fill, _post(f"/topic/delete{topic}")),
         LongTurn("turns-empty-ready", _fill, _post(f"/channel/empty{of_channel}")),
@@ -317,6 +334,7 @@ def turns() -> list[LongTurn | Start]:
         LongTurn("turns-redrive", _dead_letters, _act("move", "ready")),
         LongTurn("turns-bury-ready", _fill, _act("bury", "ready")),
         LongTurn("turns-kick-buried", _bury, _act("kick", "buried")),
+        LongTurn("turns-kick-jobs", _bury_jobs, _kick_jobs),
         LongTurn("turns-requeue-back", _bring_back, _act("requeue", "ready")),
         Start("turns-start"),
     ]

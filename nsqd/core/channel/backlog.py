@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from nsqd.core.channel.inflight import STAMP_SIZE, DeliveryOwner, InFlight
 from nsqd.core.message.frame import ID_SIZE
@@ -334,9 +335,9 @@ class Backlog:
         retry.extendleft(reversed(kept))
         return taken
 
-    def returned(self) -> Iterator[Message]:
-        """Yield the messages of the retry queue in its order, and then those that are held back."""
-        return (message for _, message in self.retry)
+    def returned(self, start: int = 0) -> Iterator[Message]:
+        """Yield the messages of the retry queue in its order, and then those that are held back, from index `start` on."""
+        return (message for _, message in islice(self.retry, start, None))
 
     def oldest_returned(self) -> Message | None:
         """Return the message that came back and is delivered next, or the oldest that other ones pass."""
