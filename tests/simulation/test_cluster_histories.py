@@ -449,6 +449,25 @@ def test_a_node_that_is_cut_off_while_it_leaves_stays_a_member_or_has_lost_nothi
     assert counts["leaves"] + counts["leaves given up"] == 1
 
 
+@simulated(Quorum.MAJORITY, counts={"leaves": 1})
+def test_a_node_that_leaves_while_it_has_no_contact_is_a_member_until_it_is_forgotten(run: History) -> None:
+    leaver, *others = run.machines
+    announce, number = leaver.node.cluster.leave, leaver.number
+
+    def leave() -> None:
+        run.part([leaver], others)
+        announce()
+
+    leaver.node.cluster.leave = leave
+    run.departures.leave(leaver, 60 * SECOND)
+    run.until(lambda: leaver.node is None)
+    leaver.is_away = True
+    clusters = [one.node.cluster for one in others]
+    assert all(cluster.membership.is_member(number) for cluster in clusters)
+    run.join()
+    run.until(lambda: not any(cluster.is_any_member_away for cluster in clusters))
+
+
 def the_old_log_that_is_closed(run: History) -> None:
     """The new leader lacks what two nodes had, and is slow to copy its log, when the old one is closed."""
     leader, new_leader, other = run.machines
