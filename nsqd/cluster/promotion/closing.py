@@ -1,9 +1,9 @@
 """When a promoted log is closed, and what is then removed: its directory, its replicas, and its copy in diverged/.
 
-A promoted log is closed when it has no message that is unfinished, retained or still to be published, and the node that
-published into it publishes into another one, has left, or was forgotten. It is no longer served; its files are removed when
-enough nodes have the record of that durably. The node that had published into it removes its copy in diverged/ once the
-followers of its new log have everything that this log held at the start.
+A promoted log is closed when it has no unfinished and no retained messages, and the node that published into it publishes into
+another one, has left, or was forgotten. It is no longer served; its files are removed when enough nodes have the record of that
+durably. The node that had published into it removes its copy in diverged/ once the followers of its new log have everything
+that this log held at the start.
 
 See docs/contributing/design/cluster-protocol.md#closed-logs.
 """
@@ -25,7 +25,6 @@ from nsqd.cluster.replication.follower import Work
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.wire.node_identity import Standing
 from nsqd.cluster.wire.part import Part
-from nsqd.core.batches.table import BatchState
 from nsqd.core.broker import Broker
 from nsqd.core.observation.drain_status import drain_statuses
 from nsqd.storage.log.epochs import unpack
@@ -148,17 +147,13 @@ class Closing(Part):
 
 
 def has_no_unfinished(opened: OpenLog, broker: Broker) -> bool:
-    """Return True if a log has no unfinished messages, including buried ones, retains none, and has none to publish.
+    """Return True if a log has no unfinished messages, including buried ones, retains none, and has no schedules left.
 
-    Schedules, open batches and follow-ups publish some. Messages lost to damage here may be intact in a replica, so a log with
-    damage is kept.
+    Messages lost to damage here may be intact in a replica, so a log with damage is kept.
     """
     if opened.start_results.damage.size or opened.cache.failures or not opened.store.is_whole:
         return False
-    batches = broker.context.batches.known.values()
-    if broker.context.schedules.known or any(one.state is not BatchState.DONE or one.follow_ups for one in batches):
-        return False
-    if any(any(one) for one in drain_statuses(broker, "")):
+    if broker.context.schedules.known or any(any(one) for one in drain_statuses(broker, "")):
         return False
     store = opened.store
     sequences = filter(None, map(store.find_sequence, store.logged()))

@@ -197,29 +197,6 @@ def test_a_schedule_whose_only_message_is_in_the_promoted_log_is_not_taken_over(
     assert not node.broker.context.schedules.known
 
 
-def test_a_tick_that_another_promoted_log_has_is_not_published_again() -> None:
-    """The node that had promoted the schedule's log has published it, and was lost before it removed the schedule there."""
-    leader, task, sent = with_schedule(At(START + 10))
-    with_schedule_only = leader.disk.kill()
-    assert task.publish_batch(START + 10)
-    leader.turn()
-    sent.arrive()
-    leader.turn()
-    node, sent = SimNode(), Sent()
-    promote(node, leader.disk.kill())
-    source = promote(node, with_schedule_only).context.schedules
-    task = ScheduleTask(node.broker, sent, lambda: None)
-    assert source.known
-    while task.publish_batch(START + 10):
-        node.turn()
-        sent.arrive()
-    assert (node.broker.topics["t"].intake.message_count, source.known, node.broker.context.schedules.known) == (
-        0,
-        {},
-        {},
-    )
-
-
 def test_a_time_zone_that_a_node_does_not_know_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     leader, _, _ = with_schedule(Cron("0 0 * * *", "Mars", None))
     node = SimNode()

@@ -9,9 +9,7 @@ from nsqd.cluster.ownership.closed_logs import AGAIN, ClosedLogs
 from nsqd.cluster.promotion.closing import CHECK_EVERY, Closing
 from nsqd.cluster.promotion.promotions import CLOSED, SERVING
 from nsqd.cluster.wire.node_identity import Member, Standing
-from nsqd.core.batches.table import BatchState, FollowUp, NamedBatch
 from nsqd.core.broker import Broker
-from nsqd.core.message.attributes import NONE
 from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.followers import Followers
@@ -159,22 +157,6 @@ def test_a_log_that_owes_or_retains_something_is_not_closed() -> None:
     broker.commit()
     node.look()
     assert node.closed.is_closed(node.log_id), "no node waits for it"
-
-
-def test_a_log_with_a_batch_that_continues_or_has_follow_ups_left_is_not_closed() -> None:
-    node = closing_node()
-    batch = NamedBatch("b", 1, 1, BatchState.DONE, follow_ups={0: FollowUp("t", b"", NONE)})
-    node.node.promotions.logs[node.log_id].broker.context.batches.known["b"] = batch
-    node.know(b"n" * 16, Standing.LEFT)
-    node.look()
-    assert not node.closed.is_closed(node.log_id)
-    batch.follow_ups.clear()
-    batch.state = BatchState.OPEN
-    node.look()
-    assert not node.closed.is_closed(node.log_id)
-    batch.state = BatchState.DONE
-    node.look()
-    assert node.closed.is_closed(node.log_id)
 
 
 def test_a_start_removes_what_the_last_run_has_closed_and_does_not_serve_it() -> None:
