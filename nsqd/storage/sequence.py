@@ -118,17 +118,19 @@ class Sequence:
             stored.set_references(start, stop, references)
 
     def drop_references(self, first: int, end: int) -> None:
-        """Note that one reader no longer references messages first..end, all of which must be present."""
-        stored = self.extents[bisect_right(self._firsts, first) - 1]
-        if end <= stored.first + stored.count:  # its `end`, for a call less; nearly always
-            if stored.drop_references(first - stored.first, end - stored.first):
-                self.on_released(stored)
-                self._note_released(1)
-            return
+        """Note that one reader no longer references messages first..end. Those that were corrupt on disk are not present."""
+        place = bisect_right(self._firsts, first)
+        if place:
+            stored = self.extents[place - 1]
+            if end <= stored.first + stored.count:  # its `end`, for a call less; nearly always
+                if stored.drop_references(first - stored.first, end - stored.first):
+                    self.on_released(stored)
+                    self._note_released(1)
+                return
         self.drop_present_references(first, end)
 
     def drop_present_references(self, first: int, end: int) -> None:
-        """Do the same for those of messages first..end that are present: others were corrupt on disk."""
+        """Do the same message by message: in several extents, or in none."""
         dead = 0
         for stored, start, stop in self.present_spans(first, end):
             if stored.drop_references(start, stop):
