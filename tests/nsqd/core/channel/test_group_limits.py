@@ -77,6 +77,23 @@ def test_the_rate_of_a_group_is_exact_to_two_percent_over_ten_seconds(ordering: 
     node.broker.check()
 
 
+def test_the_head_of_an_ordered_group_waits_for_its_rate_when_it_is_requeued() -> None:
+    node = filled("a1", "a2", "b1", config=TopicConfig(group_rate=1, ordering=Ordering.GROUP))
+    client, inbox = node.subscribe("t", "c", 5)
+    for _ in range(3):
+        first, *others = inbox.take()
+        assert first.body == b"a1"
+        client.finish(ids(others))
+        client.requeue(first.id, 0, node.now)
+        node.advance(800 * MS)
+        assert (inbox.take(), client.channel.backlog.held_count) == ([], 2)
+        node.advance(200 * MS)
+    client.finish(inbox.take()[0].id)
+    node.advance(SECOND)
+    assert bodies(inbox.take()) == [b"a2"]
+    node.broker.check()
+
+
 def test_what_many_groups_have_spent_is_looked_at_seldom() -> None:
     groups = 3 * LEAST_CLEANED + 1
     node = filled(*(f"{chr(0x4E00 + number)}1" for number in range(groups)), config=TopicConfig(group_rate=1))
