@@ -94,10 +94,16 @@ class ScheduleTask:
             self._schedules.retry(tick, now + RETRY)
             return None
         self._refused.discard(schedule.key)
-        if topic.intake.publish_with([schedule.body], schedule.attributes(tick.at)):
+        attributes = schedule.attributes(tick.at)
+        if self._is_promoted(topic.name, attributes.key) or topic.intake.publish_with([schedule.body], attributes):
             tick = replace(tick, over=tick.at)  # it was published before a crash, and without the later ones
         self._schedules.finish(tick)
         return tick
+
+    def _is_promoted(self, topic: str, key: str) -> bool:
+        """Return True if a promoted log has the message of a tick, perhaps of another log's schedule."""
+        topics = [promoted.topics.get(topic) for promoted in self._broker.logs[1:]]
+        return any(one is not None and one.intake.recognizes(key) for one in topics)
 
     def _note(self, ticks: list[Tick]) -> None:
         if not self._is_stopped:

@@ -171,6 +171,22 @@ def test_a_node_that_promotes_a_log_publishes_by_its_schedules_behind_the_last_t
     assert SimNode(node.disk.kill(), clock=clock).broker.context.schedules.known == own.known
 
 
+def test_a_tick_that_another_promoted_log_has_is_not_published() -> None:
+    leader, _, _ = with_schedule()
+    other, node, sent = SimNode(), SimNode(), Sent()
+    attributes = leader.broker.context.schedules.known["t", "n"].attributes(START + 10)
+    other.broker.topic("t").publish_with([b"x"], attributes)
+    other.turn()
+    task = ScheduleTask(node.broker, sent, lambda: None)
+    for one in (leader, other):
+        promote(node, one.disk.kill())
+    while task.publish_batch(START + 15):
+        node.turn()
+        sent.arrive()
+    assert node.broker.topics["t"].intake.message_count == 0
+    assert node.broker.context.schedules.noted == {("t", "n"): START + 10}
+
+
 def test_what_leaves_a_promoted_log_waits_for_its_copies_however_late_they_come() -> None:
     leader, _, _ = with_schedule()
     for body, header in ((b"member", "batch"), (b"bye", "after")):
