@@ -440,11 +440,9 @@ class ClusterNode(SimNode):
             part.send_out()
         broker.fetch_changes()
 
-    def when_sent(
-        self, marks: tuple[Mark, ...], then: Callable[[], None], refused: Callable[[], None] = lambda: None
-    ) -> None:
-        """Call `then` when the marks have reached what the next turn publishes, or `refused`."""
-        self.sent.append(Reply(marks, then, refused))
+    def when_sent(self, marks: tuple[Mark, ...], then: Callable[[], None]) -> None:
+        """Call `then` when the marks have reached what the next turn publishes."""
+        self.sent.append(Reply(marks, then, lambda: None))
 
     def release(self) -> None:
         waiting, self.replies = self.replies, []

@@ -1,9 +1,9 @@
 """When a promoted log is closed, and what is then removed: its directory, its replicas, and its copy in diverged/.
 
-A promoted log is closed when it has no unfinished and no retained messages, and the node that published into it publishes into
-another one, has left, or was forgotten. It is no longer served; its files are removed when enough nodes have the record of that
-durably. The node that had published into it removes its copy in diverged/ once the followers of its new log have everything
-that this log held at the start.
+A promoted log is closed when it has no unfinished and no retained messages, no schedules, no batches that are not done, and the
+node that published into it publishes into another one, has left, or was forgotten. It is no longer served; its files are
+removed when enough nodes have the record of that durably. The node that had published into it removes its copy in diverged/
+once the followers of its new log have everything that this log held at the start.
 
 See docs/contributing/design/cluster-protocol.md#closed-logs.
 """
@@ -149,11 +149,13 @@ class Closing(Part):
 def has_no_unfinished(opened: OpenLog, broker: Broker) -> bool:
     """Return True if a log has no unfinished messages, including buried ones, retains none, and has no schedules left.
 
-    Messages lost to damage here may be intact in a replica, so a log with damage is kept.
+    Nor batches that are not done, or have follow-ups left: these would be gone with it. A log with damage is kept, because a
+    replica may have messages intact that are lost here.
     """
     if opened.start_results.damage.size or opened.cache.failures or not opened.store.is_whole:
         return False
-    if broker.context.schedules.known or any(any(one) for one in drain_statuses(broker, "")):
+    context = broker.context
+    if context.schedules.known or context.batches.has_more or any(any(one) for one in drain_statuses(broker, "")):
         return False
     store = opened.store
     sequences = filter(None, map(store.find_sequence, store.logged()))

@@ -10,6 +10,7 @@ from nsqd.cluster.promotion.closing import CHECK_EVERY, Closing
 from nsqd.cluster.promotion.promotions import CLOSED, SERVING
 from nsqd.cluster.wire.node_identity import Member, Standing
 from nsqd.core.broker import Broker
+from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.followers import Followers
@@ -157,6 +158,30 @@ def test_a_log_that_owes_or_retains_something_is_not_closed() -> None:
     broker.commit()
     node.look()
     assert node.closed.is_closed(node.log_id), "no node waits for it"
+
+
+def test_a_log_with_a_batch_is_not_closed_before_it_is_done_and_its_follow_ups_are_published() -> None:
+    node = closing_node()
+    broker = node.node.promotions.logs[node.log_id].broker
+    batches = broker.context.batches
+    for step in ("open", "closed", "done"):
+        broker.begin(broker.now, broker.wall)
+        if step == "open":
+            batches.admit("t", [], Attributes((("batch", "b"),)), True, 0)
+            batches.admit("t", [b"bye"], Attributes((("after", "b"),)), True, 0)
+            node.know(b"n" * 16, Standing.LEFT)
+        elif step == "closed":
+            batches.close("b", 0)
+        else:
+            batches._finish("b", 0, 0)
+        broker.commit()
+        node.look()
+        assert not node.closed.is_closed(node.log_id), step
+    broker.begin(broker.now, broker.wall)
+    batches.note_followed(batches.known["b"], [0])
+    broker.commit()
+    node.look()
+    assert node.closed.is_closed(node.log_id)
 
 
 def test_a_start_removes_what_the_last_run_has_closed_and_does_not_serve_it() -> None:
