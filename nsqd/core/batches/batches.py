@@ -88,6 +88,11 @@ class Batches(BatchTable):
         self._waiting: dict[str, list[Callable[[], None]]] = {}  # by name: called when the batch is done
         self._is_stopping = False  # True: nothing waits for a batch
 
+    @property
+    def is_over(self) -> bool:
+        """Return True if all batches of this log are done, and none has follow-ups left."""
+        return all(batch.state is BatchState.DONE and not batch.follow_ups for batch in self.known.values())
+
     def load(self, table: BatchTable) -> None:
         """Take over, after a restart, what the log has."""
         self.known, self.spans = table.known, table.spans
