@@ -325,7 +325,9 @@ class ClusterNode(SimNode):
             SimDiverged(machine), self.work, lambda: clock.now, sizes.unclean_after,
         )  # fmt: skip
         own_end = lambda: writer.written.position  # noqa: E731
-        closing = Closing(cluster, closed, promotions, self.copying, SimOldLogs(machine), self.work, own_end)
+        closing = Closing(
+            cluster, closed, promotions, self.copying, SimOldLogs(machine), self.work, own_end, self.salvage.is_agreed
+        )
         cluster.add(promotions, Deleting(cluster, promotions, self.broker), closed, closing, self.salvage, self.leaving)
 
     def led(self) -> list[dict[str, Any]]:

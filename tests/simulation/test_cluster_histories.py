@@ -9,7 +9,7 @@ from nsqd.cluster.ownership.cases import Quorum
 from nsqd.core.topic import Topic
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from tests.effort import seeds
-from tests.nsqd.core.node import SECOND
+from tests.nsqd.core.node import MS, SECOND
 from tests.simulation.books import Publish
 from tests.simulation.history import LONG, History
 from tests.simulation.machine import CAPACITY, Machine
@@ -508,3 +508,22 @@ def the_old_log_that_is_closed(run: History) -> None:
 test_an_old_log_stays_until_what_goes_on_of_it_has_copies = simulated(Quorum.ANY, least={"old logs removed": 1})(
     the_old_log_that_is_closed
 )
+
+
+@simulated(Quorum.MAJORITY)
+def test_a_leader_that_ends_with_its_first_acknowledgement_is_followed_at_once(run: History) -> None:
+    """A follower knows that it is in sync before a client has a reply that needs its copy."""
+    leader = run.machines[0]
+    run.kill(leader)
+    run.until(run.is_served(leader.log_id, set(run.machines) - {leader}))
+    run.start(leader)
+    run.until(
+        lambda: leader.node is not None and leader.node.may_publish(leader.node.broker.topics["os"], 2) is not None
+    )
+    made = run.publish_batch(leader, 2, is_acked=False)
+    while not all(one.acked for one in made):
+        run.step(MS)
+    log_id = leader.log_id
+    run.kill(leader)
+    run.until(run.is_served(log_id, set(run.machines) - {leader}), 15)
+    run.start(leader)
