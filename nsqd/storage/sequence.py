@@ -1,6 +1,6 @@
 """One topic's messages: its extents in order, and the finished messages that the topic retains."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from heapq import merge
 from operator import attrgetter
@@ -128,6 +128,18 @@ class Sequence:
                     self._note_released(1)
                 return
         self.drop_present_references(first, end)
+
+    def drop_each(self, ordinals: list[int]) -> None:
+        """Do the same for these messages, ascending."""
+        at = dead = 0
+        while at < len(ordinals):
+            stored = self.extents[bisect_right(self._firsts, ordinals[at]) - 1]
+            stop = bisect_left(ordinals, stored.end, at)
+            if stored.drop_each(ordinals[at:stop]):
+                self.on_released(stored)
+                dead += 1
+            at = stop
+        self._note_released(dead)
 
     def drop_present_references(self, first: int, end: int) -> None:
         """Do the same message by message: in several extents, or in none."""

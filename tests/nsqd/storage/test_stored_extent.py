@@ -32,6 +32,21 @@ def test_one_by_one_is_the_same_as_a_range(count: int, references: int, in_memor
             assert at_once.extent.frames.count(b"") == at_once.released
 
 
+@given(st.integers(1, 9), st.sampled_from((1, 2, 300)), st.booleans(), st.data())
+def test_one_by_one_is_the_same_as_many_that_do_not_follow_one_another(
+    count: int, references: int, in_memory: bool, data: st.DataObject
+) -> None:
+    one_by_one, at_once = extent_of(count, references, in_memory), extent_of(count, references, in_memory)
+    for _ in range(min(references, 2)):
+        chosen = sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1)))
+        results = [one_by_one.drop_references(index, index + 1) for index in chosen]
+        assert at_once.drop_each([7 + index for index in chosen]) == results[-1]
+        assert [at_once.references(index) for index in range(count)] == list(map(one_by_one.references, range(count)))
+        assert one_by_one.released == at_once.released
+        if in_memory:
+            assert one_by_one.extent.frames == at_once.extent.frames
+
+
 def test_what_corruption_leaves_of_an_extent_keeps_its_counts() -> None:
     sequence = Sequence()
     (stored,) = sequence.append(100, [b"%034d" % number for number in range(12)], bytes(16 * 12), 34, False)
