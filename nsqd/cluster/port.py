@@ -116,8 +116,8 @@ class ClusterPort:
         waits are sent together with the next groups, within SEND_WITHIN.
         """
         if is_awaited:
-            leader_side.request_sync(is_durable)
-        elif leader_side.has_batch:
+            leader_side.sender.request_sync(is_durable)
+        elif leader_side.sender.has_batch:
             self._wake_by(self._reactor.now + SEND_WITHIN)
         for peer in self._peers:
             peer.send_now()
@@ -165,7 +165,7 @@ class ClusterPort:
         while True:
             found = await find(self.cluster.name)
             if found is not None:
-                self.cluster.set_found(found)
+                self.cluster.dials.set_found(found)
             await trio.sleep(FIND_EVERY if found is not None else TICK / 1e9)
 
     async def _dial(self, address: str) -> None:

@@ -82,7 +82,7 @@ def join_cluster(
     assert listeners.cluster is not None
     own, broker, now = opened.log, opened.broker, time.monotonic_ns
     cluster = _join(options, listeners, info, directory, opened)
-    cluster.is_searching = bool(options.lookupd_tcp_address)
+    cluster.dials.is_searching = bool(options.lookupd_tcp_address)
     lease = lambda: own.store.leased  # noqa: E731
     port = ClusterPort(cluster, reactor, directory, lease, broker.refused, daemon.refused, listeners.cluster_tls)
     threads, facts, stop = Threads(nursery, port.wake), FactsFile(cluster, directory, port.wake), Stop()
@@ -260,7 +260,7 @@ class Leading:
         copies.is_paused = lambda: agenda.stood_still_at > 0
         limits = options.replicas, options.rereplicate_after, options.replication_rate
         leader_side = LeaderSide(self._port.cluster, source, copies, self._threads, *limits)
-        source.tap(leader_side)
+        source.tap(leader_side.sender)
         opened.store.after_write = partial(self._port.send_group, leader_side)
         self._copying.add(leader_side)
         opened.writer.files.repair = self._repair(opened)

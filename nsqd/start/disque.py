@@ -155,7 +155,7 @@ class Members:
         return time.monotonic_ns() - contact >= 2 * membership.suspect_after
 
     def meet(self, ip: str, port: int) -> bool:
-        self._joined.cluster.meet(display(ip, port))
+        self._joined.cluster.dials.meet(display(ip, port))
         return True
 
     def forget(self, number: int) -> str:

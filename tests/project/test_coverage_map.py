@@ -13,6 +13,7 @@ ROOMS = ("nsqd", "lookupd", "admin", "shared", "apps", "penstock", "pipeline")
 
 # the test to look at first: the modules, with dots
 TRIED_BY = {
+    "nsqd/cluster/replication/test_leader.py": ("nsqd.cluster.replication.sending", "nsqd.cluster.replication.waits"),
     "shared/terminal/test_commands.py": ("shared.terminal.confirm",),
     "shared/cluster/test_state.py": (
         "shared.cluster.answer", "shared.cluster.logs", "shared.cluster.merge",

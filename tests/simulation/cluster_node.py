@@ -293,7 +293,7 @@ class ClusterNode(SimNode):
         self.leader_side = LeaderSide(
             cluster, self.source, copies, self.work, sizes.replicas, sizes.replace_after, sizes.rate
         )
-        self.archive.after = self.leader_side
+        self.archive.after = self.leader_side.sender
         self.source.tap(self.archive)
         self.replicas = Replicas(directory, self.work, lambda: clock.now, cluster.may_write_replica)
         self.replicas.open_all()
@@ -367,7 +367,7 @@ class ClusterNode(SimNode):
     def copied_group(self, leader_side: LeaderSide, is_awaited: bool, is_durable: bool) -> None:
         """Run the port's work after a group of a log was written."""
         if is_awaited:
-            leader_side.request_sync(is_durable)
+            leader_side.sender.request_sync(is_durable)
         self.flush()
 
     def events(self) -> None:

@@ -58,7 +58,9 @@ class Lookups:
         if now >= self._find_due.get(machine, 0):
             self._find_due[machine] = now + FIND_EVERY
             contact_times = [one for lookup in self._reachable(machine) for one in lookup.contacts.items()]
-            node.cluster.set_found(dict.fromkeys(address for address, at in contact_times if now - at < FORGETS_AFTER))
+            node.cluster.dials.set_found(
+                dict.fromkeys(address for address, at in contact_times if now - at < FORGETS_AFTER)
+            )
         due = [one for one in self._answers if one[0] <= now and one[1] is machine]
         self._answers = [one for one in self._answers if one not in due]
         for _, _, asker, deed in due:

@@ -164,7 +164,7 @@ class PromotedLogs:
         one.leader_side = leader_side = LeaderSide(
             node.cluster, source, copies, node.work, sizes.replicas, sizes.replace_after, sizes.rate
         )
-        one.archive.after = leader_side
+        one.archive.after = leader_side.sender
         source.tap(one.archive)
         opened.store.after_write = partial(node.copied_group, leader_side)
         node.copying.add(leader_side)

@@ -1,4 +1,4 @@
-"""A node's part in its cluster: its connections, which addresses to dial and when, and which updates to forward.
+"""A node's part in its cluster: its connections, and which updates to forward. `dials` has the addresses to dial, and when.
 
 It does no input or output: its owner makes connections, gives each one's bytes to its Link, sends what the link has, and calls
 `tick` every TICK. Each pair of nodes keeps one connection. If both have dialed, the one that the node with the lower number
@@ -10,9 +10,10 @@ See docs/contributing/design/cluster-protocol.md#connections.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nsqd.cluster.membership.deletions import LostLogDeletions
+from nsqd.cluster.membership.dials import Dials
 from nsqd.cluster.membership.disputes import Disputes
 from nsqd.cluster.membership.facts import NO_FACTS, ClusterFacts
 from nsqd.cluster.membership.leader_frames import Hold, Leadership, pack_closed, pack_leaders, unpack_leaders
@@ -33,24 +34,8 @@ TICK = 250_000_000  # ns
 # by which the incarnation of a run may exceed those that are known: that of a node without a file is the time in s
 MOST_RUNS_AHEAD = 1 << 33
 MOST_STRANGERS = 64  # accepted connections whose peer has not proved its identity
-MOST_FOUND = 64  # addresses that were found and not given
-MOST_DIALS = 32  # addresses that are being dialed at a time
 SECOND_CONNECTION = "there is a connection already"  # why one of two connections between a pair of nodes is closed
 _ALIVE = 2_000_000_000  # ns: a connection over which bytes came since then works
-_LASTING = 5_000_000_000  # ns: after a connection that lasted so long, the first pause is short again
-_FIRST_PAUSE, _LONGEST_PAUSE = 500_000_000, 30_000_000_000  # ns between two dials of an address
-
-
-@dataclass(slots=True)
-class _Dial:
-    """An address that may be dialed."""
-
-    due: int = 0  # monotonic ns
-    pause: int = _FIRST_PAUSE  # after the next failure
-    link: Link | None = None  # the connection that was made to it
-    is_busy: bool = False  # a connection is being made, or exists
-    nonce: bytes = b""  # of this node in the last handshake there
-    number: int = -1  # of the node that last proved its identity there; -1: none has
 
 
 class Cluster:
@@ -98,11 +83,8 @@ class Cluster:
         self._credentials = credentials
         self._suspect_after = suspect_after
         self._random = random
-        self._seeds = [address for address in seeds if address != credentials.own.address]
-        self._found: list[str] = []  # addresses of nodes that nsqlookupd knows
-        self.is_searching = False  # nsqlookupd is asked for them, and has not responded yet
+        self.dials = Dials(credentials.own.address, seeds, random)
         self.is_leaving = False  # this node hands its logs over, and ends
-        self._dials: dict[str, _Dial] = {}
         # records of another run of a node, by its number, while the known run has a connection here
         self._withheld: dict[int, Member] = {}
         # by node number: records of others that a connected node has left or was forgotten
@@ -116,16 +98,6 @@ class Cluster:
         for part in parts:
             self.parts.append(part)
             self._takers |= dict.fromkeys(part.takes, part)
-
-    def set_found(self, addresses: Iterable[str]) -> None:
-        """Note addresses of other nodes that were found, in place of those found before; at most MOST_FOUND count."""
-        self.is_searching = False
-        self._found = [address for address in addresses if address != self.own.address][:MOST_FOUND]
-
-    def meet(self, address: str) -> None:
-        """Dial an address from now on, as if it had been given at the start. The latest MOST_FOUND count."""
-        if address not in self._seeds and address != self.own.address:
-            self._seeds = [*self._seeds, address][-MOST_FOUND:]
 
     # connections
 
@@ -144,28 +116,15 @@ class Cluster:
         """Return an address to dial now, or None. `dialed` or `dial_failed` must follow."""
         if self.membership.records[self.own.number].standing is not Standing.MEMBER:
             return None  # this node has left
-        busy = [dial.link for dial in self._dials.values() if dial.is_busy]
-        if sum(link is None or link.peer is None for link in busy) >= MOST_DIALS:
-            return None
         linked = {link.peer.address for link in self.links.values() if link.peer is not None}
-        own = self.own
-        wanted = dict.fromkeys(
-            [*self._seeds, *self._found, *(node.address for node in self.membership.members if node is not own)]
-        )
-        for address in [one for one, dial in self._dials.items() if one not in wanted and not dial.is_busy]:
-            del self._dials[address]
-        for address in wanted:
-            dial = self._dials.setdefault(address, _Dial())
-            if not dial.is_busy and dial.due <= now and address not in linked:
-                dial.is_busy = True
-                return address
-        return None
+        others = (node.address for node in self.membership.members if node is not self.own)
+        return self.dials.take_due(others, linked, now)
 
     def dialed(self, address: str, now: int) -> Link:
         """Return the link over a connection that was made to `address`."""
         self.membership.dialed(address, is_refused=False)
-        link, dial = self._begin(True, now), self._dials[address]
-        dial.link, dial.nonce = link, link.handshake.nonce
+        link = self._begin(True, now)
+        self.dials.begin(address, link)
         return link
 
     def dial_failed(self, address: str, now: int, is_refused: bool = False) -> None:
@@ -175,10 +134,7 @@ class Cluster:
         """
         if is_refused:
             self.membership.dialed(address, is_refused=True)
-        dial = self._dials[address]
-        jitter = int.from_bytes(self._random(2)) / 65536  # nodes must not dial each other in step
-        dial.is_busy, dial.link, dial.due = False, None, now + int(dial.pause * (0.5 + jitter))
-        dial.pause = min(2 * dial.pause, _LONGEST_PAUSE)
+        self.dials.fail(address, now)
 
     def accepted(self, now: int) -> Link | None:
         """Return the link over an accepted connection. None if there are too many strangers: close it."""
@@ -197,16 +153,7 @@ class Cluster:
         link.closing = link.closing or "the connection was closed"
         if link in self.strangers:
             self.strangers.remove(link)
-        for address, dial in self._dials.items():
-            if dial.nonce and dial.nonce == link.handshake.peer_nonce:
-                dial.number = self.own.number  # this node has dialed itself, under another name
-            if dial.link is link:
-                if link.handshake.has_proof and link.handshake.peer is not None:
-                    dial.number = link.handshake.peer.number
-                if now - link.begun > _LASTING and link.peer is not None:
-                    dial.pause = _FIRST_PAUSE
-                self.dial_failed(address, now)
-                break
+        self.dials.end(link, self.own.number, now)
         self._note_refusal(link)
         if link.peer is None:
             return
@@ -513,14 +460,8 @@ class Cluster:
     def _is_first(self) -> bool:
         """Return True if each known node is connected, and has only begun as well: there was no cluster."""
         numbers = {node.number for node in self.membership.members}
-        numbers |= {self._number_at(address) for address in (*self._seeds, *self._found)}
-        return not self.is_searching and numbers - {self.own.number} <= self.links.keys() & self.configs.ignorant
-
-    def _number_at(self, address: str) -> int:
-        """Return the number of the node that proved its identity at an address; -1: none has."""
-        dial = self._dials.get(address, _Dial())
-        peer = dial.link.peer if dial.link is not None else None
-        return peer.number if peer is not None else dial.number
+        numbers |= self.dials.numbers_given()
+        return not self.dials.is_searching and numbers - {self.own.number} <= self.links.keys() & self.configs.ignorant
 
     def announce_restart(self, grace: int) -> None:
         """Announce to all nodes, also to new connections, that this one stops and will be back within `grace` ms."""

@@ -70,7 +70,7 @@ class Copying(Part):
     def pump(self, now: int) -> None:
         self.replicas.turn(now)
         for leader_side in self.leader_sides.values():
-            leader_side.pump()
+            leader_side.sender.pump()
 
     def tick(self, now: int) -> None:
         for leader_side in list(self.leader_sides.values()):

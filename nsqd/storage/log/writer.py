@@ -54,7 +54,7 @@ class SyncJob:
 
 
 class Tap(Protocol):
-    """A receiver of every byte of the log once it is written, in order: the followers' (replication/leader.py)."""
+    """A receiver of every byte of the log once it is written, in order: the followers' (replication/sending.py)."""
 
     def began(self, header: SegmentHeader) -> None:
         """Note that the next group begins a segment with this header."""

@@ -184,11 +184,11 @@ def test_a_node_that_finds_itself_under_another_name_is_the_first() -> None:
 def test_a_node_waits_until_nsqlookupd_has_said_who_is_there() -> None:
     network = Network(5)
     first, other = network.start(0), network.start(1, seeds=[])
-    other.cluster.is_searching = True
+    other.cluster.dials.is_searching = True
     network.run(5)
     assert first.cluster.configs.is_complete
     assert not other.cluster.configs.is_complete
-    other.cluster.set_found([first.own.address])
+    other.cluster.dials.set_found([first.own.address])
     network.run(20)
     assert other.cluster.configs.is_complete
     assert 0 in other.cluster.links

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from nsqd.cluster.replication import leader as leader_module
+from nsqd.cluster.replication import leader, sending, stream
 from nsqd.cluster.replication import replica as replica_module
 from nsqd.cluster.replication import replicas as replicas_module
-from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.follower import T
 from nsqd.cluster.replication.replicas import Replicas
@@ -25,9 +24,9 @@ from tests.nsqd.core.node import SECOND
 
 _SMALL: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
     (ids, "LEASE", (64,)), (checkpoint, "SLICE", (0, 1000 * SECOND)), (tidying, "SLICE", (0, 1000 * SECOND)),
-    (leader_module, "MOST_LIVE", (500, 5000)), (leader_module, "MOST_BEHIND", (3000, 20_000)),
-    (leader_module, "CHUNK", (500, 4000)), (leader_module, "LAST", (100, 1000)),
-    (leader_module, "OUT_OF_SYNC", (1, 5 * SECOND)), (leader_module, "HOLD", (1, SECOND, 30 * SECOND)),
+    (sending, "MOST_LIVE", (500, 5000)), (sending, "MOST_BEHIND", (3000, 20_000)),
+    (sending, "CHUNK", (500, 4000)), (sending, "LAST", (100, 1000)),
+    (leader, "OUT_OF_SYNC", (1, 5 * SECOND)), (sending, "HOLD", (1, SECOND, 30 * SECOND)),
     (replica_module, "MARK_EVERY", (500, 5000, 1 << 30)), (replicas_module, "RETRY_AFTER", (SECOND,)),
     (replicas_module, "REPORT_AFTER", (100, 1000)), (replicas_module, "QUICK", (0, 1_000_000)),
     (stream, "MOST_BYTES", (100, 700)),

@@ -5,8 +5,7 @@ from random import Random
 import pytest
 
 from nsqd.cluster.membership.leader_frames import LogExtent
-from nsqd.cluster.replication import leader as leader_module
-from nsqd.cluster.replication import stream
+from nsqd.cluster.replication import sending, stream
 from nsqd.cluster.replication.follower import Follower, Phase
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader
@@ -24,7 +23,7 @@ FOLLOWER = 1
 
 
 class LogOfTest:
-    """Implements nsqd.cluster.replication.follower.Source."""
+    """In place of a LogSource, with the bytes of a Log."""
 
     is_broken = False
 
@@ -214,14 +213,14 @@ def test_a_log_in_which_nothing_stands_yet() -> None:
     assert [kind for kind, _ in side.have(stream.Have(0, [], {}))] == [FrameKind.RESYNC]
     side.source.log.begin()
     side.source.log.write(b"one")
-    side.leader_side.pump()
+    side.leader_side.sender.pump()
     assert [kind for kind, _ in side.sent()] == [FrameKind.SEGMENT, FrameKind.BYTES, FrameKind.SWITCH]
 
 
 def test_what_was_read_for_a_place_is_not_sent_as_if_it_stood_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     log, second = two_segments()
     side = Side(log)
-    monkeypatch.setattr(leader_module, "LAST", 0)
+    monkeypatch.setattr(sending, "LAST", 0)
     first = stream.Have(second, [(FIRST.pack(), 0)], {0: 0})
     side.leader_side.receive(side.link, FrameKind.HAVE, stream.pack_have(first)[5:])
     side.sent()
@@ -238,14 +237,14 @@ def test_what_was_read_for_a_place_is_not_sent_as_if_it_stood_elsewhere(monkeypa
 def test_a_segment_that_was_rewritten_before_it_was_reached_begins_a_new_exchange() -> None:
     log, second = two_segments()
     side = Side(log)
-    side.link.unsent = 2 * leader_module.CHUNK  # the network takes nothing
+    side.link.unsent = 2 * sending.CHUNK  # the network takes nothing
     have = stream.Have(second, [(FIRST.pack(), 0)], {0: 0})
     assert [kind for kind, _ in side.have(have)] == [FrameKind.RESUME]
     log.files[second] = SegmentHeader(NODE, 1, bytes(16), second, epoch=FIRST).encode()
     side.link.unsent = 0
-    side.leader_side.pump()
+    side.leader_side.sender.pump()
     assert side.sent() == []
-    side.leader_side.tick(leader_module.ASK_AFTER)
+    side.leader_side.tick(sending.ASK_AFTER)
     assert side.sent() == [(FrameKind.FOLLOW, stream.pack_follow(2)[5:])]
 
 
@@ -259,13 +258,13 @@ def test_a_segment_whose_file_is_gone_comes_from_another_node(result: bool | OSE
     assert (FrameKind.SWITCH in dict(side.have(have))) is (result is True)
     assert side.source.bases() == [0, second][first:]
     if result is not True:
-        side.leader_side.tick(leader_module.ASK_AFTER)
+        side.leader_side.tick(sending.ASK_AFTER)
         assert [kind for kind, _ in side.sent()] == [FrameKind.FOLLOW]
 
 
 def test_a_follower_that_is_far_behind_is_sent_no_more_than_the_rate_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader_module, "MOST_BEHIND", 0)
-    monkeypatch.setattr(leader_module, "LAST", 0)
+    monkeypatch.setattr(sending, "MOST_BEHIND", 0)
+    monkeypatch.setattr(sending, "LAST", 0)
     log, _ = two_segments()
     side = Side(log, rate=1)
     kinds = [kind for kind, _ in side.have(stream.Have(0, [], {}))]
@@ -300,7 +299,7 @@ def live() -> Side:
 def wrote(side: Side, *contents: bytes) -> tuple[FrameKind, bytes]:
     """Write to the log. Returns the frame with what was written."""
     base, at, data = side.source.log.write(*contents)
-    side.leader_side.wrote(base, at, [data], len(data))
+    side.leader_side.sender.wrote(base, at, [data], len(data))
     return _bytes(base, at, data)[0]
 
 
@@ -367,10 +366,10 @@ def test_bytes_without_a_waiting_client_are_sent_together() -> None:
     side = live()
     wrote(side, b"four")
     wrote(side, b"five")
-    assert side.leader_side.has_batch
+    assert side.leader_side.sender.has_batch
     assert side.sent() == []
-    side.leader_side.send_batch()
-    assert not side.leader_side.has_batch
+    side.leader_side.sender.send_batch()
+    assert not side.leader_side.sender.has_batch
     (sent,) = side.sent()
     base, at, data = stream.unpack_bytes(sent[1])
     assert side.source.log.files[base][at:] == data
@@ -380,9 +379,9 @@ def test_bytes_without_a_waiting_client_are_sent_together() -> None:
 def test_large_batches_and_awaited_bytes_are_sent_at_once() -> None:
     side = live()
     frame = wrote(side, b"four")
-    side.leader_side.request_sync(is_durable=False)
+    side.leader_side.sender.request_sync(is_durable=False)
     assert side.sent() == [frame]
-    frame = wrote(side, bytes(leader_module.BATCH))
+    frame = wrote(side, bytes(sending.BATCH))
     assert side.sent() == [frame]
 
 
@@ -390,7 +389,7 @@ def test_a_segment_begins_behind_the_bytes_of_the_one_before() -> None:
     side = live()
     frame = wrote(side, b"four")
     header = side.source.log.begin()
-    side.leader_side.began(decode_header(header))
+    side.leader_side.sender.began(decode_header(header))
     assert side.sent() == [frame, (FrameKind.SEGMENT, header)]
 
 
@@ -398,12 +397,12 @@ def test_a_follower_that_reaches_the_end_is_not_sent_it_twice() -> None:
     side = live()
     frame = wrote(side, b"four")
     late = proved_link(None, node(FOLLOWER + 1))
-    side.leader_side.followers[FOLLOWER + 1] = leader_module.Follower(FOLLOWER + 1, late, asked=1)
+    side.leader_side.followers[FOLLOWER + 1] = Follower(FOLLOWER + 1, late, asked=1)
     end = side.source.end
     have = stream.Have(end, [(FIRST.pack(), 0)], dict.fromkeys(side.source.log.files, 0))
     side.leader_side.receive(late, FrameKind.HAVE, stream.pack_have(have)[5:])
     assert side.sent() == [frame]
-    side.leader_side.send_batch()
+    side.leader_side.sender.send_batch()
     kinds = [kind for kind, _ in FrameReader().feed(b"".join(late.drain()))]
     assert FrameKind.BYTES not in kinds
 

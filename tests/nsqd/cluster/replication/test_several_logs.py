@@ -72,7 +72,7 @@ class Side:
         source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         cluster = self.members
         leader_side = LeaderSide(cluster, source, log.store.copies, self.work, 1, 60 * SECOND, 0)
-        source.tap(leader_side)
+        source.tap(leader_side.sender)
         return leader_side
 
     def connect(self, peer: NodeIdentity) -> None:
