@@ -373,7 +373,7 @@ class ClusterNode(SimNode):
         self.flush()
 
     def events(self) -> None:
-        for part in self.cluster.parts:
+        for part in self.cluster.pumped:
             part.pump(self.clock.now)
         self.flush()
 

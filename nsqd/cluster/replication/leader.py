@@ -183,7 +183,6 @@ class LeaderSide:
             follower.written, follower.durable = written, durable
             follower.has_replica = True
             self._update_copies()
-            self.sender.pump()
         else:
             self._gave_up(follower, stream.unpack_gave_up(content) or "for no reason")
 
