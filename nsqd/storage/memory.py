@@ -117,6 +117,9 @@ class MemoryTopic(RetainedExtents):
     def ask_for_copies(self, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
         return ()
 
+    def await_copies(self, count: int) -> tuple[Mark, ...]:
+        return ()
+
     def distribute(self, first: int, end: int, references: int) -> None:
         self.sequence.distribute(first, end, references)
 

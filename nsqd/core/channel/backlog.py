@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 
 from nsqd.core.channel.inflight import STAMP_SIZE, DeliveryOwner, InFlight
 from nsqd.core.message.frame import ID_SIZE
@@ -342,15 +342,20 @@ class Backlog:
         return True
 
     def remove_retried(self, ordinals: Collection[int]) -> list[Message]:
-        """Take these messages out of the retry queue and return them. This walks the whole queue: for rare commands only."""
-        taken = [message for _, message in self.retry if message.ordinal in ordinals]
-        if taken:
-            self.retry = deque(entry for entry in self.retry if entry[1].ordinal not in ordinals)
+        """Take these messages out of the retry queue and return them. This walks the queue up to the last of them."""
+        retry, kept, taken = self.retry, list[tuple[int, Message]](), list[Message]()
+        while retry and len(taken) < len(ordinals):
+            entry = retry.popleft()
+            if entry[1].ordinal in ordinals:
+                taken.append(entry[1])
+            else:
+                kept.append(entry)
+        retry.extendleft(reversed(kept))
         return taken
 
-    def returned(self) -> Iterator[Message]:
-        """Yield the messages of the retry queue in its order, and then those that are held back."""
-        return (message for _, message in self.retry)
+    def returned(self, start: int = 0) -> Iterator[Message]:
+        """Yield the messages of the retry queue in its order, and then those that are held back, from index `start` on."""
+        return (message for _, message in islice(self.retry, start, None))
 
     def oldest_returned(self) -> Message | None:
         """Return the message that came back and is delivered next, or the oldest that other ones pass."""

@@ -11,6 +11,7 @@ or when the group is noisy no longer.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
@@ -247,6 +248,29 @@ class LimitedBacklog(GroupedBacklog):
         if taken is not None or self.reading or self.retry or self._freed:
             return taken
         return self._pop_late() if is_full(self) or self.cursor == self._offsets.distributed else None
+
+    def _pop_first(self, queue: deque[tuple[int, Message]]) -> ReadyMessages | None:
+        message = queue[0][1]
+        group = self._heads.get(message.ordinal)
+        if group is None or not self._rate or self._unspent.get(group) == message.ordinal:
+            return super()._pop_first(queue)
+        if self._opens_at(group) > self._clock():
+            queue.popleft()
+            self._hold_back_head(group, message)
+            return None
+        taken = super()._pop_first(queue)
+        if taken is not None:
+            self._spend(group)
+        return taken
+
+    def _hold_back_head(self, group: bytes, message: Message) -> None:
+        """Hold back the head of an ordered group, which came back before the rate of the group allows its next delivery."""
+        self._came_back[message.ordinal] = message
+        queue = self._late[group] if group in self._late else self._behind.setdefault(group, deque())
+        self._late_count += group in self._late
+        queue.insert(bisect_left(queue, message.ordinal), message.ordinal)
+        self._note_queued(1)
+        self.ended((message.ordinal,), ())
 
     def _wait_for_groups(self) -> None:
         self.reading = not self._late

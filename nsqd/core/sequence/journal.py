@@ -172,6 +172,9 @@ class TopicJournal(Extents, Protocol):
         `gate` is not None afterwards.
         """
 
+    def await_copies(self, count: int) -> tuple[Mark, ...]:
+        """Note that something waits until `count` nodes have the records of this turn, however late. Returns its marks."""
+
     def distribute(self, first: int, end: int, references: int) -> None:
         """Record that messages first..end, published before, now belong to each of the topic's `references` readers."""
 

@@ -183,6 +183,11 @@ class LogTopic(RetainedExtents):
         recorder.promise(marks)
         return marks
 
+    def await_copies(self, count: int) -> tuple[Mark, ...]:
+        marks = self._modes.marks_of(self._mode, count, has_limit=True)
+        self._recorder.promise(marks)
+        return marks
+
     def _await_writing(self) -> None:
         if not self._is_noted:
             self._is_noted = True

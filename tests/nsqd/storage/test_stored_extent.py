@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.sequence.extent import Extent
-from nsqd.storage.sequence import Sequence
-from nsqd.storage.stored_extent import StoredExtent
+from nsqd.storage.sequence import SWEPT_AT_ONCE, Sequence
+from nsqd.storage.stored_extent import EXTENT_MESSAGES, StoredExtent
+from tests.cases import each
 
 
 def extent_of(count: int, references: int, in_memory: bool) -> StoredExtent:
@@ -61,3 +62,26 @@ def test_what_corruption_leaves_of_an_extent_keeps_its_counts() -> None:
     ]
     assert [sequence.extent_of(ordinal) for ordinal in (101, 107, 111)] == sequence.extents
     assert sequence.extent_of(105) is sequence.extent_of(109) is None
+    sequence.drop_references(100, 101)  # a reader is done with one that is lost, before all others
+    assert [bytes(part.refcounts) for part in sequence.extents] == [b"\1\1\0\0", b"\1\0", b"\0\0"]
+    Sequence().drop_references(100, 101)
+
+
+@each("first", [None, 0, 10 * EXTENT_MESSAGES])
+def test_finished_extents_leave_the_sequence_before_they_are_half_of_it(first: int | None) -> None:
+    sequence, count = Sequence(), 3 * SWEPT_AT_ONCE
+    sequence.retain(first)
+    for number in range(count):
+        sequence.append_cold(number * EXTENT_MESSAGES, EXTENT_MESSAGES, False, 1)
+    sequence.distributed = sequence.end
+    for stored in sequence.extents:
+        stored.set_references(0, stored.count, 1)
+    sequence.drop_references(0, EXTENT_MESSAGES // 2)
+    for number in range(1, SWEPT_AT_ONCE):
+        sequence.drop_references(number * EXTENT_MESSAGES, (number + 1) * EXTENT_MESSAGES)
+    assert len(sequence.extents) == count
+    sequence.drop_references(EXTENT_MESSAGES // 2, EXTENT_MESSAGES)
+    assert len(sequence.extents) == count - SWEPT_AT_ONCE
+    assert len(sequence.retained) == (0 if first is None else SWEPT_AT_ONCE - first // EXTENT_MESSAGES)
+    assert sequence.references(0) == 0
+    assert sequence.references(SWEPT_AT_ONCE * EXTENT_MESSAGES) == 1
