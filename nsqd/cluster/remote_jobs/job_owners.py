@@ -46,7 +46,6 @@ MOST_RIGHTS = 4096  # bytes of the rights of a client whose acknowledgements are
 MOST_REQUEST = (1 << 20) - 64  # bytes of a command that other nodes are asked to do: it is sent in one frame
 SENT_AT_ONCE = 100  # kept acknowledgements that are sent in a turn
 SEND_EVERY = SECOND  # ns
-WAIT_FOR_OWNER = 10 * SECOND  # ns longer than a client waits: an answer over a slow connection must count at last
 LOW = (1 << 32) - 1  # the bits of a message id that are stored in place of the retry time
 ACKNOWLEDGES = (b"ackjob", b"fastack")
 NO_JOB = b":0\r\n"  # reply to an acknowledgement
@@ -240,7 +239,7 @@ class JobOwners:
                 tube.table.move(found[1], JobState.READY, found[1].priority + 1, 0)
 
         job_id = self._ids.encode(message_id, job.ttl - 60, retry=1)
-        self._lending.ask(numbers, rights, resp.words([b"ackjob", job_id]), then, WAIT_FOR_OWNER)
+        self._lending.ask(numbers, rights, resp.words([b"ackjob", job_id]), then)
 
     def _rights_of(self, tube: Tube, job: Job) -> bytes | None:
         """Return the rights of the client whose acknowledgement is kept. Raises Reading if they are on disk only.

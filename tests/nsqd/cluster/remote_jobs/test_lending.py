@@ -3,7 +3,7 @@
 import pytest
 
 from nsqd.cluster.remote_jobs.job_frames import pack_loan
-from nsqd.cluster.remote_jobs.job_owners import KEPT, WAIT_FOR_OWNER
+from nsqd.cluster.remote_jobs.job_owners import KEPT
 from nsqd.cluster.remote_jobs.lending import ANSWER_WITHIN, MOST_AHEAD
 from nsqd.cluster.wire.frames import KIND_AT, FrameKind, PeerError
 from nsqd.core.limits import TooFewCopies, TooMany
@@ -438,27 +438,9 @@ def test_a_node_that_does_not_answer_is_not_waited_for() -> None:
     gone.leave()
     cluster.advance(ANSWER_WITHIN // MS + 1)
     cluster.holds = lambda source, target, kind: False
-    cluster.advance((ANSWER_WITHIN + WAIT_FOR_OWNER) // MS)
+    cluster.advance(2_000)
     cluster.advance(1_000)
     assert a.client().do("QLEN", "q") == b.node.broker.tubes.tube(KEPT).jobs.count == 0
-
-
-def test_a_kept_acknowledgement_is_not_sent_again_while_a_late_answer_may_come() -> None:
-    cluster, a, b = nodes(2)
-    job_id, asked = a.client().add("q"), list[FrameKind]()
-    cluster.holds = lambda source, target, kind: kind is FrameKind.ASK
-    b.client().replies(request("ACKJOB", job_id))
-    cluster.advance(ANSWER_WITHIN // MS + 1)
-    assert b.node.broker.tubes.tube(KEPT).jobs.count == 1
-
-    def holds(source: int, target: int, kind: FrameKind) -> bool:
-        asked.append(kind)
-        return kind is FrameKind.SAID
-
-    cluster.holds = holds
-    for _ in range(11):
-        cluster.advance(1_000)
-    assert asked.count(FrameKind.ASK) <= 1
 
 
 def test_an_acknowledgement_is_kept_until_the_new_leader_is_back_too() -> None:
