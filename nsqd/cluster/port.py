@@ -99,7 +99,7 @@ class ClusterPort:
         """Handle the input, and let every connection queue its output."""
         self._report()
         now = time.monotonic_ns()
-        for part in self.cluster.parts:
+        for part in self.cluster.pumped:
             part.pump(now)
         self.flush()
 
@@ -217,13 +217,13 @@ class ClusterPort:
 
     def _report(self) -> None:
         links = self.cluster.links
-        for number, link in links.items():
-            if self._connected.get(number) is not link:
-                log.info("CLUSTER: connected to node %d at %s", number, self._address(number))
-        for number in self._connected.keys() - links.keys():
-            why = self._connected[number].closing
-            log.info("CLUSTER: no connection to node %d at %s: %s", number, self._address(number), why)
         if links != self._connected:
+            for number, link in links.items():
+                if self._connected.get(number) is not link:
+                    log.info("CLUSTER: connected to node %d at %s", number, self._address(number))
+            for number in self._connected.keys() - links.keys():
+                why = self._connected[number].closing
+                log.info("CLUSTER: no connection to node %d at %s: %s", number, self._address(number), why)
             self._connected = dict(links)
         forgotten = self.cluster.membership.forgotten
         if len(forgotten) != len(self._forgotten):

@@ -158,10 +158,11 @@ class Connection:
             self._owner.set_timer(self)
 
     def send_now(self) -> None:
-        """Send what may leave before the turn ends."""
-        self._owner.unflushed[self] = None
-        if not self.broken:
-            self.send(self._owner.now)
+        """Send what may leave before the turn ends. If nothing is left to do then, the turn does not look at it again."""
+        unflushed = self._owner.unflushed
+        unflushed[self] = None
+        if not self.broken and self.send(self._owner.now):
+            del unflushed[self]
 
     def abandon(self) -> None:
         """End the connection with this turn, whether its output was sent or not."""
@@ -256,10 +257,10 @@ class Connection:
         """Send what may leave at `now` (ns). Return False if the reactor has to check `broken` or unfinished work."""
         peer, layers = self.peer, self.layers
         outbox, unsent = peer.outbox, self._unsent
-        if self.sealed:
-            output = self._released()
-        else:  # the same as _encode_output without the call, because this runs once a reply
+        if not self.sealed:  # the same as _encode_output without the call, because this runs once a reply
             output = outbox.drain() if layers is None else layers.encode_output(peer)
+        else:
+            output = self._released() if are_kept(self.sealed[0][0]) else []
         if unsent:
             output.insert(0, unsent)
         data = output[0] if len(output) == 1 else b"".join(output)
@@ -296,8 +297,8 @@ class Connection:
         return not self.pending and (layers is None or not (layers.has_more or self.handshake))
 
     def _released(self) -> list[bytes]:
-        """Return the sealed output whose promises are kept and, if nothing stays sealed, the output that came after it."""
-        output = self._take_kept()
+        """Return the sealed output whose promises are kept, as the first ones are, and what came after it if none is left."""
+        output = self._take_kept() if len(self.sealed) > 1 else self.sealed.pop()[1]
         return output if self.sealed else output + self._encode_output()
 
     def _take_kept(self) -> list[bytes]:
@@ -313,7 +314,7 @@ class Connection:
 
     def _encode_output(self) -> list[bytes]:
         """Return the output of the peer, encoded for the network."""
-        return self.peer.take_output() if self.layers is None else self.layers.encode_output(self.peer)
+        return self.peer.outbox.drain() if self.layers is None else self.layers.encode_output(self.peer)
 
     def say_goodbye(self) -> None:
         """Send the layers' goodbye, if the network takes it now, and shut down the sending side."""

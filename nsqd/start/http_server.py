@@ -18,6 +18,7 @@ from nsqd.http.node import Node
 from nsqd.net.endpoint import OutputBounds
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
+from nsqd.protocols.http.head import Request, Route
 from nsqd.protocols.http.peer import Context, HttpPeer
 from nsqd.start.listeners import Listeners
 from shared.budget import Budget
@@ -37,8 +38,7 @@ MOST_WAITING = 1000  # lines of the log that wait for their responses: clients t
 if TYPE_CHECKING:
     import socket
 
-    from nsqd.protocols.http.head import Request
-    from shared.http.route import Route
+    from shared.http import route
     from shared.http.server import HttpServer
 
 
@@ -130,7 +130,7 @@ class HttpFrontEnd:
         self._context.read_binary, self._context.stats = read_binary, Stats(node).answer_in_turn
         return server
 
-    def _watched(self, found: list[Route]) -> list[Route]:
+    def _watched(self, found: list[route.Route]) -> list[route.Route]:
         """Return the routes, guarded by the auth file and recorded in the audit, as far as there is either."""
         if self._listeners.keyring is not None:
             from shared.http.authorize import Authorizer, guarded
@@ -182,7 +182,7 @@ class AnswerLog:
 
     def note(self, request: Request, ip: str, port: str, arrived: int, marks: tuple[Mark, ...]) -> None:
         """Log a request once its response has waited for `marks`; see nsqd.protocols.http.peer.Context."""
-        level = logging.INFO if request.topic else logging.DEBUG  # without one it is a probe
+        level = logging.INFO if request.route is Route.STATS else logging.DEBUG  # the others are publishes and probes
         if not leaves_out_answer(level) and self._waiting < MOST_WAITING:
             self._waiting += 1
             # a closure would cost every request a tenth of a microsecond

@@ -79,6 +79,9 @@ class MemoryReader:
     def finish(self, first: int, count: int) -> None:
         self._sequence.drop_references(first, first + count)
 
+    def finish_each(self, ordinals: list[int]) -> None:
+        self._sequence.drop_each(ordinals)
+
     def release(self, first: int, end: int) -> None:
         self._sequence.drop_present_references(first, end)
 

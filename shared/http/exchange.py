@@ -129,13 +129,14 @@ class Exchange:
 
 
 PROBES = frozenset({"/ping", "/livez", "/readyz", "/metrics"})  # asked again and again by machines
+PUBLISHES = frozenset({"/pub", "/mpub"})  # the original logs none of them
 _OF_NSQADMIN = extensions.HEADER.lower().encode()
 
 
 def is_routine(scope: Scope) -> bool:
-    """Return whether a program repeats a request that changes nothing: a probe, nsqadmin, or one of its pages in a browser."""
+    """Return whether a program repeats the request: a publish, a probe, or what nsqadmin or one of its pages reads."""
     if scope["method"] not in ("GET", "HEAD"):
-        return False
+        return scope["path"] in PUBLISHES
     if scope["path"] in PROBES:
         return True
     headers = dict(scope["headers"])

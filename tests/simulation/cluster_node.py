@@ -325,7 +325,9 @@ class ClusterNode(SimNode):
             SimDiverged(machine), self.work, lambda: clock.now, sizes.unclean_after,
         )  # fmt: skip
         own_end = lambda: writer.written.position  # noqa: E731
-        closing = Closing(cluster, closed, promotions, self.copying, SimOldLogs(machine), self.work, own_end)
+        closing = Closing(
+            cluster, closed, promotions, self.copying, SimOldLogs(machine), self.work, own_end, self.salvage.is_agreed
+        )
         cluster.add(promotions, Deleting(cluster, promotions, self.broker), closed, closing, self.salvage, self.leaving)
 
     def led(self) -> list[dict[str, Any]]:
@@ -371,7 +373,7 @@ class ClusterNode(SimNode):
         self.flush()
 
     def events(self) -> None:
-        for part in self.cluster.parts:
+        for part in self.cluster.pumped:
             part.pump(self.clock.now)
         self.flush()
 

@@ -73,6 +73,7 @@ class Cluster:
         self.highest = credentials.own.incarnation  # of the known runs of this node's number: the next is above
         self.deletions = LostLogDeletions(facts.deletions)  # from logs that this node has lost
         self.parts: list[Part] = []
+        self.pumped: list[Part] = []  # those that continue after each input
         self.configs = TopicConfigs(self.links, facts.configs, facts.knows_configs, wall, self.parts)  # of topics
         self.salvaged = SalvagedTails(facts.salvaged)  # of logs that this node leads, by other nodes
         self.leaders = Leaders(facts.leaders, facts.votes, facts.closed)
@@ -97,6 +98,8 @@ class Cluster:
         """Give parts the frames that they take. They are called after the parts that were added before."""
         for part in parts:
             self.parts.append(part)
+            if type(part).pump is not Part.pump:
+                self.pumped.append(part)
             self._takers |= dict.fromkeys(part.takes, part)
 
     # connections
@@ -428,7 +431,10 @@ class Cluster:
 
     def note_contact(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
         number = link.node.number
-        if self.links.get(number) is not link or self.membership.records[number].node != link.peer:
+        if self.links.get(number) is not link:
+            return
+        known = self.membership.records[number].node
+        if known is not link.peer and known != link.peer:
             return
         self.membership.note_contact(number, now)
         if lease is not None:

@@ -143,8 +143,11 @@ class LentJobs(Part):
         if self._asked:
             self._asked = [asked for asked in self._asked if not asked.answered()]
         lending.announce()
+        output = lending.take_output()
+        if not output:
+            return None
         held, is_sent = _Held(), False
-        for link, frame in lending.take_output():
+        for link, frame in output:
             if frame[KIND_AT] in _PROMISING:
                 held.frames.append((link, frame))
             else:

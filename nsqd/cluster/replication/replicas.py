@@ -97,21 +97,24 @@ class Replicas:
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         """Do what the leader of a log asks for. Raises PeerError."""
-        log_id = link.log_received or link.node.log_id
+        node = link.node
+        log_id = link.log_received or node.log_id
         number = stream.unpack_follow(content) if kind is FrameKind.FOLLOW else 0
-        if log_id in self.promoted or not self.may_write(link.node.number, log_id):
+        if log_id in self.promoted or not self.may_write(node.number, log_id):
             if kind is FrameKind.FOLLOW:
                 self._send(link, log_id, stream.pack_gave_up(stream.NOT_LEADER))
             return
-        if kind is not FrameKind.FOLLOW and log_id not in self.kept:
-            return
-        kept = self.kept.setdefault(log_id, Kept(log_id, link.node.number))
+        kept = self.kept.get(log_id)
+        if kept is None:
+            if kind is not FrameKind.FOLLOW:
+                return
+            kept = self.kept[log_id] = Kept(log_id, node.number)
         if kept.on_released is not None:
             return
         if kind is FrameKind.FOLLOW:
             kept.link, kept.asked = link, number
-            if log_id == link.node.log_id:
-                kept.node = link.node.number
+            if log_id == node.log_id:
+                kept.node = node.number
             kept.is_asked, kept.is_resumed, kept.dropped = True, False, None
             self._answer(kept)
             return

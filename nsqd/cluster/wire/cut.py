@@ -42,5 +42,7 @@ class Cuts:
 
     def number_of(self, link: Link | None) -> int | None:
         """Return the number of the node at the other end if it is partitioned. None if not, or not known yet."""
-        peer = link.handshake.peer if link is not None else None
+        if not self._until or link is None:
+            return None
+        peer = link.handshake.peer
         return peer.number if peer is not None and peer.number in self._until else None

@@ -74,6 +74,7 @@ class FrameKind(IntEnum):
 
 # kinds that have their place only before a node is proved, or another length
 HANDSHAKE = frozenset(range(FrameKind.HELLO, FrameKind.WELCOME + 1)) | {FrameKind.HEARTBEAT, FrameKind.RESTARTS}
+_KINDS = {int(kind): kind for kind in FrameKind}  # calling FrameKind takes longer
 VISIT = frozenset(range(FrameKind.ASK_OFFERS, FrameKind.FETCHED + 1))  # the only kinds on a visit: see visit.py
 
 
@@ -112,9 +113,9 @@ class FrameReader:
                     return
                 kind, content = data[at + _LENGTH.size], data[at + _HEAD.size : end]
                 at = end
-                try:
-                    yield FrameKind(kind), content
-                except ValueError:
-                    raise PeerError(f"frames of kind {kind} are not known") from None
+                known = _KINDS.get(kind)
+                if known is None:
+                    raise PeerError(f"frames of kind {kind} are not known")
+                yield known, content
         finally:
             self._waiting = data[at:]

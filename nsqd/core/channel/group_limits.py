@@ -98,17 +98,36 @@ class LimitedBacklog(GroupedBacklog):
     def _become_heads(self, groups: list[bytes]) -> bool:
         return False
 
-    def _free(self, group: bytes) -> None:
-        first = self._behind[group][0]
-        self._expect_head(group, first)
-        if self._rate:
-            self._unspent[group] = first
-        super()._free(group)
+    def _choose(self, groups: list[bytes], count: int) -> tuple[list[int], list[int]]:
+        taken: list[int] = []
+        held: list[int] = []
+        behind = self._behind
+        for ordinal, group in enumerate(groups, self.cursor):
+            if group in behind:
+                behind[group].append(ordinal)
+            elif self._becomes_head(group, ordinal):
+                taken.append(ordinal)
+                if len(taken) == count:
+                    break
+                continue
+            else:
+                self._hold_back(group, ordinal)
+            held.append(ordinal)
+        return taken, held
+
+    def _free(self, groups: list[bytes]) -> None:
+        for group in groups:
+            first = self._behind[group][0]
+            self._expect_head(group, first)
+            if self._rate:
+                self._unspent[group] = first
+        super()._free(groups)
 
     def _pop_freed(self, count: int, room: int) -> ReadyMessages | None:
         taken = super()._pop_freed(count, room)
-        for ordinal in taken[0].ordinals if taken is not None and isinstance(taken[0], GroupBatch) else ():
-            self._becomes_head(self._heads[ordinal], ordinal)
+        if taken is not None:
+            for ordinal in taken[0].ordinals if isinstance(taken[0], GroupBatch) else (taken[1],):
+                self._becomes_head(self._heads[ordinal], ordinal)
         return taken
 
     def _spend(self, group: bytes) -> None:
@@ -197,7 +216,7 @@ class LimitedBacklog(GroupedBacklog):
                 self._late_count += len(self._late[group])
                 self.reading = False
                 return
-            self._free(group)
+            self._free([group])
         if group in self._behind:
             self._await_rate(group)
 
@@ -206,7 +225,7 @@ class LimitedBacklog(GroupedBacklog):
         group = self._quiet_late()
         if group is not None:
             queue = self._behind[group] = self._late[group]
-            self._free(group)
+            self._free([group])
             self._behind.pop(group, None)
             self._left_late(group, queue)
 

@@ -84,6 +84,9 @@ class ReaderJournal(Protocol):
     def finish(self, first: int, count: int) -> None:
         """Record that the reader is done with messages first..first+count."""
 
+    def finish_each(self, ordinals: list[int]) -> None:
+        """Record that the reader is done with these messages, ascending."""
+
     def finish_all(self, end: int) -> None:
         """Record that the reader is done with everything before `end`.
 

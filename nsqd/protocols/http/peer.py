@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from nsqd.core.broker import Broker
 from nsqd.core.limits import MAY_BE_DELIVERED
 from nsqd.core.sequence.mark import Mark
+from nsqd.core.topic import Topic
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.conversation import PlainPeer
 from nsqd.protocols.credential import Proofs
@@ -112,7 +113,7 @@ class Context:
 
     def ok(self, headers: bytes) -> bytes:
         """Return the answer OK with these headers, and with the time of this turn."""
-        if self.broker.wall // SECOND != self._second:
+        if self.broker.agenda.wall // SECOND != self._second:
             self._set_time()
         return self._ok[headers]
 
@@ -134,8 +135,8 @@ class HttpPeer(PlainPeer):
     is_heavy = False
 
     __slots__ = (
-        "_context", "_due", "_input", "_need", "_transport", "_units", "_user", "body_since", "buffered", "has_more",
-        "outbox", "port", "remote_ip", "waiting",
+        "_context", "_counts", "_due", "_input", "_last_topic", "_need", "_transport", "_units", "_user", "body_since",
+        "buffered", "has_more", "outbox", "port", "remote_ip", "waiting",
     )  # fmt: skip
 
     def __init__(self, context: Context, transport: Transport, remote_ip: str, port: str, now: int, wall: int) -> None:
@@ -153,6 +154,9 @@ class HttpPeer(PlainPeer):
         self._need = 0  # bytes of `_input` without which the request cannot be complete
         self._units = 0  # units of this turn, out of UNITS_OF_A_TURN
         self._due = now + HEADER_TIMEOUT  # when the connection is closed unless something arrives
+        # the topic of the last lone /pub, and the counts of its messages from this address
+        self._last_topic: Topic | None = None
+        self._counts = [0]
         # the machine's user who sends requests without a token by a unix socket
         self._user = NOBODY if context.proofs is None or remote_ip else transport.peer_user()
 
@@ -199,16 +203,18 @@ class HttpPeer(PlainPeer):
         request = context.known.get(data[:body_at])
         if request is None or request.route is not Route.PUB or body_at + request.length != len(data):
             return False
-        broker = context.broker
-        topic = broker.named.get(request.topic)
-        if topic is None or topic.shut or topic.starting:
+        size = request.length
+        topic = context.broker.named.get(request.topic)
+        if topic is None or topic.shut or topic.starting or not 0 < size <= context.max_msg_size:
             return False
-        if not 0 < request.length <= context.max_msg_size:
+        if context.proofs is not None and not context.takes(request, self._user, 1, size, now):
             return False
-        if context.proofs is not None and not context.takes(request, self._user, 1, request.length, now):
-            return False
-        topic.publish([data[body_at:]], request.length)
-        context.publishers.note(self.remote_ip, topic.name, 1, broker.wall)
+        topic.publish([data[body_at:]], size)
+        if topic is self._last_topic:
+            self._counts[0] += 1
+        else:
+            self._last_topic = topic
+            self._counts = context.publishers.note(self.remote_ip, topic.name, 1, context.broker.wall)
         self.outbox.reply(context.ok(NSQ_HEADERS), topic.marks)
         self._due = now + KEEP_ALIVE
         context.answered(request, self.remote_ip, self.port, now, self.outbox.marks)

@@ -28,14 +28,15 @@ class HttpPublishers:
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], list[int]] = {}  # messages, and the wall time of the first, in ns
 
-    def note(self, address: str, topic: str, messages: int, wall: int) -> None:
-        """Count messages of an address. `wall`: ns since the epoch."""
+    def note(self, address: str, topic: str, messages: int, wall: int) -> list[int]:
+        """Count messages of an address. Returns the counts: callers may add to the first. `wall`: ns since the epoch."""
         counts = self._counts.get((address, topic))
         if counts is None:
             if len(self._counts) >= MOST:
                 del self._counts[next(iter(self._counts))]
             counts = self._counts[address, topic] = [0, wall]
         counts[0] += messages
+        return counts
 
     def all(self) -> Iterator[HttpPublisher]:
         """Yield all publishers, in the order in which they came."""

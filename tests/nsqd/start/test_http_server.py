@@ -98,7 +98,8 @@ def like(text: bytes) -> tuple[bytes, frozenset[bytes], bytes]:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_both_answer_alike(node: LocalNode, name: str) -> None:
+def test_both_answer_and_log_alike(node: LocalNode, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "penstock")
     request = REQUESTS[name]
     line, _, rest = request.partition(b"\r\n")
     with node.connect("HTTP") as fast, node.connect("HTTP") as slow:
@@ -109,6 +110,11 @@ def test_both_answer_alike(node: LocalNode, name: str) -> None:
     assert like(answered) == like(expected)
     assert b"\r\ndate: " not in expected  # uvicorn's own loop, which tells it the date, does not run here
     assert (b"\r\ndate: " in answered) is (name not in LEFT)
+    lines = [(one.levelname, one.getMessage()[:10]) for one in caplog.records if "127.0.0.1" in one.getMessage()]
+    assert (
+        lines
+        == [("INFO" if name.startswith("stats") else "DEBUG", f"{expected[9:12].decode()} {request[:6].decode()}")] * 2
+    )
 
 
 def test_answers_come_in_order_when_the_connection_changes_hands(node: LocalNode) -> None:
@@ -142,7 +148,7 @@ def test_the_log_has_the_status_and_the_time_of_a_response_that_waits_for_copies
     copies: list[tuple[int, int]], status: str, seconds: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = LocalNode()
-    caplog.set_level(logging.INFO, "penstock")
+    caplog.set_level(logging.DEBUG, "penstock")
     node.broker.set_copies(2)
     node.broker.topic("t").apply_config(TopicConfig(replicate=2))
     node.log.store.after_write = lambda is_awaited, needs_sync: None  # as in a cluster
@@ -166,7 +172,7 @@ def test_waiting_lines_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pyte
     reactor = SimpleNamespace(
         when_sent=lambda marks, *then: waiting.append(HttpReplies(*then)), clock=lambda: (3 * SECOND, 0)
     )
-    caplog.set_level(logging.INFO, "penstock")
+    caplog.set_level(logging.DEBUG, "penstock")
     monkeypatch.setattr(http_server, "MOST_WAITING", 2)
     answers = http_server.AnswerLog(cast(Reactor, reactor))
     request = read_head(

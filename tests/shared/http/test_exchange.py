@@ -93,6 +93,7 @@ def test_a_request_is_a_line_at_info(client: tuple[str, int] | None, shown: str)
     ("GET", "/ping", {}, True), ("HEAD", "/readyz", {}, True), ("GET", "/metrics", {}, True), ("GET", "/stats", {}, False),
     ("GET", "/stats", {"x-nsq-extensions": "true"}, True),  # nsqadmin
     ("POST", "/topic/pause", {"x-nsq-extensions": "true"}, False), ("GET", "/", {"sec-fetch-dest": "document"}, False),
+    ("POST", "/pub", {}, True), ("POST", "/mpub", {}, True),
     ("GET", "/", {"sec-fetch-dest": "empty"}, True),  # a page of nsqadmin fetches what has changed
     ("GET", "/", {"hx-request": "true"}, True),
 ])  # fmt: skip

@@ -12,6 +12,8 @@ from nsqd.cluster.wire.node_identity import Member, Standing
 from nsqd.core.broker import Broker
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.epoch import Epoch
+from nsqd.core.scheduling.recurrence import At
+from nsqd.core.scheduling.table import Missed, Schedule
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.followers import Followers
 from shared.topic_config import TopicConfig
@@ -56,6 +58,7 @@ class ClosingNode:
         self.cluster = Network(1).start(1).cluster
         self.closed = ClosedLogs(self.cluster, lambda then: then(True))
         self.old_logs, self.own_end = FakeOldLogs([bytes(16), self.log_id]), 50
+        self.is_agreed = True  # the node that closed a log knows what this one salvaged
         self.own = FakeOrigin(self.node)
         leader_sides = {self.log_id: FakeOrigin(self.node)}
         self.copying = SimpleNamespace(leader_side=self.own, leader_sides=leader_sides, replicas=self.node.replicas)
@@ -66,7 +69,7 @@ class ClosingNode:
         work = self.node.work
         arguments = self.cluster, self.closed, self.node.promotions, self.copying, self.old_logs, work
         self.cluster.parts[:] = [self.node.promotions]
-        closing = Closing(*arguments, lambda: self.own_end)
+        closing = Closing(*arguments, lambda: self.own_end, lambda log_id: self.is_agreed)
         self.cluster.add(closing)
         return closing
 
@@ -160,26 +163,26 @@ def test_a_log_that_owes_or_retains_something_is_not_closed() -> None:
     assert node.closed.is_closed(node.log_id), "no node waits for it"
 
 
-def test_a_log_with_a_batch_is_not_closed_before_it_is_done_and_its_follow_ups_are_published() -> None:
+def test_a_log_with_a_schedule_or_with_a_part_of_a_batch_that_is_not_done_is_not_closed() -> None:
     node = closing_node()
     broker = node.node.promotions.logs[node.log_id].broker
-    batches = broker.context.batches
-    for step in ("open", "closed", "done"):
-        broker.begin(broker.now, broker.wall)
-        if step == "open":
-            batches.admit("t", [], Attributes((("batch", "b"),)), True, 0)
-            batches.admit("t", [b"bye"], Attributes((("after", "b"),)), True, 0)
-            node.know(b"n" * 16, Standing.LEFT)
-        elif step == "closed":
-            batches.close("b", 0)
-        else:
-            batches._finish("b", 0, 0)
-        broker.commit()
-        node.look()
-        assert not node.closed.is_closed(node.log_id), step
+    schedules, batches = broker.context.schedules, broker.context.batches
     broker.begin(broker.now, broker.wall)
-    batches.note_followed(batches.known["b"], [0])
+    schedules.put(Schedule("t", "s", At(9), Missed.ONCE, b"", (), 0))
+    broker.topics["t"].publish_with([b"member"], Attributes((("batch", "b"),)))
+    broker.topics["t"].publish_with([b"follow-up"], Attributes((("after", "b"),)))
     broker.commit()
+    emptied(broker)
+    node.know(b"n" * 16, Standing.LEFT)
+    for end in (
+        lambda: schedules.remove(("t", "s")), lambda: batches.close("b", 0),
+        lambda: [batches.find_done(1, 9) for _ in "12"], lambda: batches.note_followed(batches.known["b"], [0]),
+    ):  # fmt: skip
+        node.look()
+        assert not node.closed.is_closed(node.log_id)
+        broker.begin(broker.now, broker.wall)
+        end()
+        broker.commit()
     node.look()
     assert node.closed.is_closed(node.log_id)
 
@@ -266,6 +269,10 @@ def test_a_replica_of_a_closed_log_goes_and_so_does_an_old_log_once_the_own_log_
     node.look()
     assert node.old_logs.left == [bytes(16), node.log_id], "the follower lacks the last byte"
     node.own.followers[2].durable = 50
+    node.is_agreed = False
+    node.look()
+    assert node.old_logs.left == [bytes(16), node.log_id], "another node would salvage the same tail"
+    node.is_agreed = True
     node.look()
     assert node.old_logs.left == [bytes(16)]
 

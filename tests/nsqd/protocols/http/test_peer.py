@@ -49,12 +49,13 @@ def binary(count: int, body: bytes) -> bytes:
 
 
 class Wire(StillTransport):
-    """A client of HTTP, and the peer's transport. The topic t exists."""
+    """A client of HTTP, and the peer's transport. The topics t and u exist."""
 
     def __init__(self, proofs: Proofs | None = None, user: int = NOBODY) -> None:
         super().__init__(user)
         self.node = Node()
-        self.node.broker.topic("t")
+        for name in ("t", "u"):
+            self.node.broker.topic(name)
         self.healthy = True
         self.stats: bytes | None = b'{"topics":[]}'
         self.answered: Counter[bytes] = Counter()
@@ -139,7 +140,7 @@ def test_what_is_not_for_this_peer_leaves_as_it_came_and_nothing_has_happened(re
     assert wire.rest == request_
     assert wire.peer.waiting
     assert wire.published() == [b"before"]
-    assert list(wire.node.broker.topics) == ["t"]
+    assert list(wire.node.broker.topics) == ["t", "u"]
 
 
 def test_a_body_that_is_coming_counts_as_buffered_until_it_is_complete_also_behind_a_full_turn() -> None:
@@ -307,7 +308,7 @@ def test_requests_mean_the_same_however_they_are_cut(data: bytes, cuts: list[int
     assert pieces.published() == whole.published()
 
 
-LONE = st.sampled_from([pub(b"a"), pub(b"bc"), pub(b"x" * 1000), pub(b"a\nb", route=b"mpub"), PING])
+LONE = st.sampled_from([pub(b"a"), pub(b"bc"), pub(b"a", b"u"), pub(b"x" * 1000), pub(b"a\nb", route=b"mpub"), PING])
 LAST = st.sampled_from([pub(b""), pub(b"x" * 1001), pub(b"x", topic=b"other"), ODD, pub(b"abc") + PING, pub(b"a")[:-1]])
 
 
@@ -328,6 +329,7 @@ def test_a_lone_request_is_answered_like_one_in_pieces(requests: list[bytes], la
         assert (alone.peer.has_more, alone.peer.buffered) == (pieces.peer.has_more, pieces.peer.buffered)
     assert alone.rest == pieces.rest
     assert alone.answered == pieces.answered
+    assert [one[:3] for one in alone.publishers.all()] == [one[:3] for one in pieces.publishers.all()]
     assert alone.published() == pieces.published()
 
 
