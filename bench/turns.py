@@ -21,6 +21,8 @@ from bench.rows import CHANNEL, TOPIC, Effort, fill, publish
 from bench.server import Program, Server, with_port
 from bench.table import Line, number
 from bench.wire import BATCH, BODY, FRAME, HEARTBEAT, OK, connect, expect_ok, identify, read_exactly, sized
+from penstock.client import Producer
+from penstock.protocol.headers import DEAD_LETTER_TOPIC
 
 _BUCKET = re.compile(r'^nsqd_turn_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
 _LONGEST = re.compile(r"^nsqd_turn_longest_seconds (\S+)$", re.MULTILINE)
@@ -171,8 +173,39 @@ def _put(server: Server, amounts: Amounts) -> str:
     return f"{number(amounts.jobs)} jobs"
 
 
+def _bury_jobs(server: Server, amounts: Amounts) -> str:
+    _put(server, amounts)
+    for _ in range(amounts.jobs // _AT_ONCE + 1):
+        server.post(f"/tube/jobs/bury?tube=jobs&state=ready&count={_AT_ONCE}", b"")
+    return f"{number(amounts.jobs)} buried jobs"
+
+
 def _fill(server: Server, amounts: Amounts) -> str:
     return f"{number(fill(server, amounts.ready))} ready"
+
+
+def _bury(server: Server, amounts: Amounts) -> str:
+    server.create(TOPIC, [CHANNEL])
+    fill(server, amounts.jobs)
+    _act("bury", "ready")(server, amounts)
+    return f"{number(amounts.jobs)} buried"
+
+
+def _bring_back(server: Server, amounts: Amounts) -> str:
+    """Make buried messages ready again, so that they wait in the retry queue."""
+    _bury(server, amounts)
+    _act("kick", "buried")(server, amounts)
+    return f"{number(amounts.jobs)} that came back"
+
+
+def _dead_letters(server: Server, amounts: Amounts) -> str:
+    """Publish messages that are dead letters of the topic `origin`, as their headers say."""
+    server.create("origin", [CHANNEL])
+    server.create(TOPIC, [CHANNEL])
+    with Producer([f"{server.host}:{server.ports['TCP']}"]) as producer:
+        for _ in range(amounts.jobs // BATCH + 1):
+            producer.publish_many(TOPIC, [BODY] * BATCH, headers={DEAD_LETTER_TOPIC: "origin"})
+    return f"{number(amounts.jobs)} dead letters"
 
 
 def _all(server: Server, amounts: Amounts) -> str:
@@ -192,6 +225,25 @@ def _get(path: str) -> Callable[[Server, Amounts], None]:
 
 def _post(path: str) -> Callable[[Server, Amounts], None]:
     return lambda server, _: server.post(path, b"")
+
+
+def _kick_jobs(server: Server, amounts: Amounts) -> None:
+    with socket.create_connection((server.host, server.ports[_BEANSTALK]), timeout=60) as sock:
+        sock.sendall(b"use jobs\r\nkick %d\r\n" % amounts.jobs)
+        replies = sock.makefile("rb")
+        replies.readline()
+        replies.readline()
+
+
+def _act(action: str, state: str) -> Callable[[Server, Amounts], None]:
+    """Return a function that acts on amounts.jobs messages in a state, as many at a time as a request takes."""
+    path = f"/channel/messages/{action}?topic={TOPIC}&channel={CHANNEL}&state={state}&count={_AT_ONCE}"
+
+    def act(server: Server, amounts: Amounts) -> None:
+        for _ in range(amounts.jobs // _AT_ONCE + 1):
+            server.post(path, b"")
+
+    return act
 
 
 def _checkpoint(server: Server, amounts: Amounts) -> None:
@@ -271,11 +323,18 @@ def turns() -> list[LongTurn | Start]:
         LongTurn("turns-checkpoint-delayed", _delay, _checkpoint),
         LongTurn("turns-checkpoint-jobs", _put, _checkpoint),
         LongTurn("turns-checkpoint-ready", _fill, _checkpoint),
+        LongTurn("turns-checkpoint-buried", _bury, _checkpoint),
+        LongTurn("turns-checkpoint-back", _bring_back, _checkpoint),
         LongTurn("turns-delete-jobs", _put, _post("/topic/delete?topic=jobs")),
         LongTurn("turns-delete-ready", _fill, _post(f"/topic/delete{topic}")),
         LongTurn("turns-empty-ready", _fill, _post(f"/channel/empty{of_channel}")),
         LongTurn("turns-empty-deferred", _defer, _post(f"/channel/empty{of_channel}")),
         LongTurn("turns-empty-delayed", _delay, _post(f"/channel/empty{of_channel}")),
         LongTurn("turns-delete-delayed", _delay, _post(f"/topic/delete{topic}")),
+        LongTurn("turns-redrive", _dead_letters, _act("move", "ready")),
+        LongTurn("turns-bury-ready", _fill, _act("bury", "ready")),
+        LongTurn("turns-kick-buried", _bury, _act("kick", "buried")),
+        LongTurn("turns-kick-jobs", _bury_jobs, _kick_jobs),
+        LongTurn("turns-requeue-back", _bring_back, _act("requeue", "ready")),
         Start("turns-start"),
     ]

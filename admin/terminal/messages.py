@@ -45,6 +45,8 @@ ACTIONS = {
 FINAL = ("finish", "move", "redrive")
 PAGE = 1000  # messages in one answer
 MOST_PEEKED = 1_000_000
+# messages that a preview with filters examines, of all nodes: some 4 s; and in one request
+MOST_EXAMINED, EXAMINED_AT_ONCE = 10_000, 200
 MOST_SCANNED = 20_000  # messages of a node in one state in which `show` looks for an id
 PREVIEW = 64 * 1024  # bytes of a body: as many as nsqd sends
 FILTERS = {"contains", "header", "reason", "published_before"}  # arguments with which a page may have fewer messages
@@ -300,18 +302,18 @@ async def _act_on_first(
     own = {name: str(value) for name, value in asked.items() if name not in ("state", "count")}
     work = BulkWork(session.direct, [], target.path, target.end(arguments.action), target.states[arguments.state], own,
                     filters)  # fmt: skip
-    # otherwise the number is not seen, for which all messages would be listed
-    shown = arguments.dry_run or not arguments.yes
-    counts = await _counts(session, target, nodes, arguments.state, work.filters if shown else {})
+    counts = await _counts(session, target, nodes, arguments.state)
     work.nodes = [node for node in nodes if counts[node]]
     total = sum(counts.values())
     wanted = total if arguments.all else min(arguments.count, total)
-    on = counted(len(+counts), "node")
+    on, state = f"in {target.name} on {counted(len(+counts), 'node')}", arguments.state.replace("_", " ")
     if arguments.dry_run or (wanted > 1 and (arguments.all or arguments.action in FINAL)):
-        what = (
-            f"{arguments.action} {wanted:,} of {total:,} {arguments.state.replace('_', ' ')} in {target.name} on {on}"
-        )
-        if not is_confirmed(arguments, what):
+        what = f"{wanted:,} of {total:,} {state} {on}"
+        if work.filters and work.nodes and (arguments.dry_run or not arguments.yes):
+            found = await _examine(session, target, work.nodes, arguments.state, work.filters)
+            amount = "all" if arguments.all else f"up to {wanted:,}"
+            what = f"{amount} that match, of {total:,} {state} {on}: {found} match"
+        if not is_confirmed(arguments, f"{arguments.action} {what}"):
             return ExitCode.DONE if arguments.dry_run else ExitCode.FAILED
     acted = 0
     try:
@@ -349,22 +351,40 @@ def _filters(session: Session, target: Target, arguments: argparse.Namespace) ->
         raise WrongArguments(f"--older: {error.text}") from None
 
 
-async def _counts(
-    session: Session, target: Target, nodes: list[str], state: str, filters: dict[str, str]
-) -> Counter[str]:
-    """Return the number of messages that each node has in a state, and that meet the filters."""
-    asked = target.listing(state) | filters
+async def _counts(session: Session, target: Target, nodes: list[str], state: str) -> Counter[str]:
+    """Return the number of messages that each node has in a state."""
 
     async def count(node: str) -> int:
-        if filters:
-            pages = _pages(session, node, target, asked | {"preview": "0"}, sys.maxsize)
-            return sum([len(page) async for page in pages])
-        answer = await session.direct.get_object(node, target.path, asked | {"limit": "0"})
+        answer = await session.direct.get_object(node, target.path, target.listing(state) | {"limit": "0"})
         return number(fields(answer.get("counts")).get(state) if "counts" in answer else answer.get("total"))
 
     found = await session.direct.all_of(nodes, count)
     _note(session, found, target)
     return Counter(found.answers)
+
+
+async def _examine(session: Session, target: Target, nodes: list[str], state: str, filters: dict[str, str]) -> str:
+    """Return the number of matches among the first MOST_EXAMINED messages, such as "12 of the first 10,000"."""
+    asked = target.listing(state) | filters | {"preview": "0", "limit": str(EXAMINED_AT_ONCE)}
+
+    async def examine(node: str) -> tuple[int, int, str]:
+        """Return the matches, the messages that were examined, and where the next page begins; "": nowhere."""
+        matches = examined = 0
+        after = ""
+        while True:
+            page = await session.direct.get_object(node, target.path, asked | ({"after": after} if after else {}))
+            matches += len(objects(page.get("messages")))
+            examined += number(page.get("scanned"))
+            before, after = after, text(page.get("next"))
+            if not after or after == before or not page.get("scanned") or examined >= MOST_EXAMINED // len(nodes):
+                return matches, examined, after
+
+    found = await session.direct.all_of(nodes, examine)
+    _note(session, found, target)
+    matches = sum(count for count, _, _ in found.answers.values())
+    examined = sum(count for _, count, _ in found.answers.values())
+    is_part = any(after for _, _, after in found.answers.values())
+    return f"{matches:,} of the first {examined:,}" if is_part else f"{matches:,}"
 
 
 async def _nodes(session: Session, target: Target, node: str | None) -> list[str]:

@@ -93,6 +93,7 @@ JOBS = Struct(">IIQq")  # topic, channel, number of the page, offset
 ORDINAL = Struct(">Q")
 RUN = Struct(">QI")  # first, count
 RETURNED = Struct(">QIIQ")  # ordinal, attempts, failures, due or 0
+_RETURNED = Struct(">IIQ")  # the same without the ordinal
 BURY = Struct(">IIQIIQ16s")  # topic, channel, ordinal, attempts, failures, buried at (wall), message id
 FINISH_ALL = Struct(">IIQ")  # topic, channel, end
 HOLE = Struct(">IQQ")  # topic, first, end
@@ -124,6 +125,12 @@ def pack_publish(
     if attributes:
         parts += SIZE.pack(len(attributes)), attributes
     return b"".join(parts)
+
+
+def pack_returned(ordinals: Collection[int], attempts: int, failures: int, due: int) -> bytes:
+    """Pack the messages of a REQUEUE record, which have these numbers in common."""
+    common = _RETURNED.pack(attempts, failures, due)  # half the cost of a RETURNED for each
+    return common.join([*map(ORDINAL.pack, ordinals), b""])
 
 
 def spans_of(content: bytes) -> list[tuple[int, int]]:

@@ -170,6 +170,10 @@ class _SpannedReader(Wrapper):
         self._inner.finish(first, count)
         self._forget(first, first + count, "finished")
 
+    def finish_each(self, ordinals: list[int]) -> None:
+        for ordinal in ordinals:
+            self.finish(ordinal, 1)
+
     def finish_all(self, end: int) -> None:
         self._inner.finish_all(end)
         self._forget(0, end, "dropped")

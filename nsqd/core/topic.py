@@ -207,6 +207,10 @@ class Topic:
         self.offsets.gate = self.journal.gate
         return marks
 
+    def await_copies(self) -> tuple[Mark, ...]:
+        """Have something wait for the usual copies of the records of this turn, however late they come. Returns its marks."""
+        return self.journal.await_copies(self.usual_copies)
+
     @property
     def usual_copies(self) -> int:
         """Return the number of nodes that must have each message, this one included."""

@@ -169,6 +169,11 @@ class _TracedReader(_TracedJournal):
         self._add("is finished", first, first + count)
         self._inner.finish(first, count)
 
+    def finish_each(self, ordinals: list[int]) -> None:
+        for ordinal in ordinals:
+            self._add("is finished", ordinal, ordinal + 1)
+        self._inner.finish_each(ordinals)
+
     def finish_all(self, end: int) -> None:
         self._add("is finished: everything is dropped", 0, end)
         self._inner.finish_all(end)

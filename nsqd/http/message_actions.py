@@ -12,12 +12,13 @@ topics. In a topic from which it once came a message begins afresh: the headers 
 
 Offsets are those in the answers of /channel/messages. Instead of `offset`, `state=S&count=N` takes the first N in that state.
 The answer is {"finished": N} (requeued, kicked, buried, moved): how many of them the channel had, once that is as durable as
-the topic promises. A consumer that has such a message in flight loses it: its FIN will fail. The answer is 413 TOO_MUCH_AT_ONCE
-if more than 64 MiB of messages had to be read from disk for the request; a client then names fewer. Messages that wait for
-their copies on other nodes are not moved.
+the topic promises. A consumer that has such a message in flight loses it: its FIN will fail. Other clients are served between
+parts of a request; if a target takes no more meanwhile, the answer has the number of those that it took. The answer is 413
+TOO_MUCH_AT_ONCE if more than 64 MiB of messages had to be read from disk for the request; a client then names fewer. Messages
+that wait for their copies on other nodes are not moved.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from starlette.requests import Request
@@ -44,7 +45,7 @@ from shared.http.route import Need, Route, on_channel
 from shared.values import MILLISECOND
 
 MOST = 1000  # messages in a request
-RECORD = 4 * 1024 * 1024  # bytes of bodies that are published as one record
+AT_ONCE, BYTES_AT_ONCE = 100, 1024 * 1024  # messages in a turn: 2 ms
 MOST_REASON = 200  # characters
 BY_HAND = "by hand"  # the reason for burying a message, unless the request gives one
 Act = Callable[[Topic, Channel, list[ChosenMessage], FrameLookup], int]
@@ -115,7 +116,10 @@ class MessageActions:
         choose: Callable[[Topic, Channel], list[int]],
         most: int,
     ) -> int:
-        """Read at most `most` chosen messages of the log at that place, and act on them. Returns how many the channel had."""
+        """Read at most `most` chosen messages of the log at that place, and act on them, some in each turn.
+
+        Returns how many the channel had. Raises HttpError if that is refused before any of them.
+        """
         look = FrameLookup(self._node)
 
         def chosen_here() -> tuple[Topic, list[int]]:
@@ -124,7 +128,19 @@ class MessageActions:
 
         await look.fetch(chosen_here)
         chosen = [ChosenMessage(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
-        return await self._node.bridge.call(lambda: act(*_at(parts(), place), chosen, look))
+
+        def steps() -> Iterator[int]:
+            done = 0
+            for part in _in_turns(chosen, look):
+                try:
+                    done += (count := act(*_at(parts(), place), part, look))
+                except HttpError:
+                    if done:
+                        return  # the answer has the number until then, and the next request the error
+                    raise
+                yield count
+
+        return sum(await self._node.bridge.call_each(steps()))
 
     @staticmethod
     def _finish(request: Request) -> Act:
@@ -170,23 +186,32 @@ class MessageActions:
         return {one: of[-1] for one, of in sources.items() if of and of[-1] in self._node.broker.topics}
 
     def _publish(self, topic: Topic, ordinals: list[int], look: FrameLookup) -> None:
-        """Publish the messages as records of bounded size, in their order, and seal them here (see actions.move)."""
-        size, wall = 0, self._node.broker.wall
+        """Publish the messages in their order, and seal them here (see actions.move)."""
         for ordinal in ordinals:
             body = look.frames[ordinal][HEADER_SIZE:]
             headers = look.attributes.get(ordinal, NONE).headers
             if topic.name in dead_letter_sources(headers):
                 headers = without_dead_letter(headers)
-            if size > RECORD or (headers and size):
-                topic.seal(wall)
-                size = 0
             if headers:
+                topic.seal(self._node.broker.wall)  # those before it that have none
                 topic.intake.publish_with([body], Attributes(headers))
-                topic.seal(wall)
+                topic.seal(self._node.broker.wall)
             else:
                 topic.publish([body], len(body))
-                size += len(body)
-        topic.seal(wall)
+        topic.seal(self._node.broker.wall)
+
+
+def _in_turns(chosen: list[ChosenMessage], look: FrameLookup) -> Iterator[list[ChosenMessage]]:
+    """Yield the messages in lists for one turn each: of AT_ONCE messages at most, and about BYTES_AT_ONCE bytes."""
+    part, size = list[ChosenMessage](), 0
+    for one in chosen:
+        part.append(one)
+        size += len(look.frames[one.ordinal])
+        if len(part) == AT_ONCE or size >= BYTES_AT_ONCE:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def _at(parts: list[tuple[Topic, Channel]], place: int) -> tuple[Topic, Channel]:

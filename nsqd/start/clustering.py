@@ -109,14 +109,15 @@ def join_cluster(
     promotions.failovers.possible_duplicates.update(opened.possible_duplicates)
     closed = ClosedLogs(cluster, facts.keep)
     old, writer = OldLogDirectory(directory), own.writer
-    closing = Closing(cluster, closed, promotions, copying, old, threads, lambda: writer.written.position)
     arbiter = Arbiter(cluster, copying.leader_sides, facts.keep, now)
     diverged = DivergedDirectory(directory, cluster.own.number, stop.interrupt)
+    salvage = Salvage(cluster, copying, promotions, arbiter, diverged, threads, now, options.unclean_after)
+    end = lambda: writer.written.position  # noqa: E731
+    closing = Closing(cluster, closed, promotions, copying, old, threads, end, salvage.is_agreed)
     departure = Departure(broker, own, copying, promotions, daemon.hold, daemon.end)
     leaving = Leaving(cluster, facts.keep, elections, departure)
     cluster.add(
-        Deleting(cluster, promotions, broker), times, closed, closing,
-        Salvage(cluster, copying, promotions, arbiter, diverged, threads, now, options.unclean_after), leaving, daemon,
+        Deleting(cluster, promotions, broker), times, closed, closing, salvage, leaving, daemon,
     )  # fmt: skip
     own.store.copies.patience = options.replicate_timeout
     cluster.add(CopyGate(cluster, broker, own.store.copies))

@@ -79,6 +79,9 @@ class MemoryReader:
     def finish(self, first: int, count: int) -> None:
         self._sequence.drop_references(first, first + count)
 
+    def finish_each(self, ordinals: list[int]) -> None:
+        self._sequence.drop_each(ordinals)
+
     def release(self, first: int, end: int) -> None:
         self._sequence.drop_present_references(first, end)
 
@@ -112,6 +115,9 @@ class MemoryTopic(RetainedExtents):
                 stored.keep_headers(first, first + len(frames), attributes)
 
     def ask_for_copies(self, count: int, has_limit: bool = False) -> tuple[Mark, ...]:
+        return ()
+
+    def await_copies(self, count: int) -> tuple[Mark, ...]:
         return ()
 
     def distribute(self, first: int, end: int, references: int) -> None:

@@ -148,6 +148,21 @@ class StoredExtent:
                 _release_frames(self.extent.frames, first, refcounts, done)
         return self.released == self.count
 
+    def drop_each(self, ordinals: list[int]) -> bool:
+        """Do the same for messages that do not follow one another."""
+        if self.large_refcounts is not None:
+            return [self.drop_references(ordinal - self.first, ordinal - self.first + 1) for ordinal in ordinals][-1]
+        first, refcounts = self.first, self.refcounts
+        frames = None if self.extent is None else self.extent.frames
+        for ordinal in ordinals:
+            index = ordinal - first
+            left = refcounts[index] = _ONE_LESS[refcounts[index]]
+            if not left:
+                self.released += 1
+                if frames is not None:
+                    frames[index] = b""
+        return self.released == self.count
+
     def _drop_large_references(self, counts: list[int], first: int, end: int) -> bool:
         for index in range(first, end):
             counts[index] -= 1

@@ -22,18 +22,14 @@ from shared.log import log
 
 EVERY = 1.0  # s: ticks are published as a second of the clock begins
 AT_ONCE = 10  # ticks in a row: each takes about 100 us with a cron expression
+MOST_MOVING = 1000  # schedules that wait for their copies at a time: each turn looks at them
 RETRY = 5  # s until a tick that was refused is tried again
 
 
 class WhenSent(Protocol):
-    """Calls `then` when the marks have reached what the next turn publishes, or `refused` if they have not in time.
+    """Calls `then` when the marks have reached what the next turn publishes; without marks, after that turn."""
 
-    Without marks it calls `then` after that turn.
-    """
-
-    def __call__(
-        self, marks: tuple[Mark, ...], then: Callable[[], None], refused: Callable[[], None] = lambda: None
-    ) -> None: ...
+    def __call__(self, marks: tuple[Mark, ...], then: Callable[[], None]) -> None: ...
 
 
 class ScheduleTask:
@@ -44,8 +40,8 @@ class ScheduleTask:
         self._broker, self._when_sent, self._wake = broker, when_sent, wake
         self._schedules = broker.context.schedules
         self._refused: set[Key] = set()  # schedules whose last tick was refused: that is logged once
-        # schedules of promoted logs that are in the own log, too, each with the position of its log
-        self._moving: set[tuple[int, Key]] = set()
+        # schedules of promoted logs that are in the own log, too, each with the position of its log; and their topics' marks
+        self._moving: dict[tuple[int, Key], tuple[Mark, ...]] = {}
         self._is_stopped = False  # True: the log takes nothing more
         for schedule in self._schedules.known.values():
             _warn(schedule)
@@ -98,10 +94,16 @@ class ScheduleTask:
             self._schedules.retry(tick, now + RETRY)
             return None
         self._refused.discard(schedule.key)
-        if topic.intake.publish_with([schedule.body], schedule.attributes(tick.at)):
+        attributes = schedule.attributes(tick.at)
+        if self._is_promoted(topic.name, attributes.key) or topic.intake.publish_with([schedule.body], attributes):
             tick = replace(tick, over=tick.at)  # it was published before a crash, and without the later ones
         self._schedules.finish(tick)
         return tick
+
+    def _is_promoted(self, topic: str, key: str) -> bool:
+        """Return True if a promoted log has the message of a tick, perhaps of another log's schedule."""
+        topics = [promoted.topics.get(topic) for promoted in self._broker.logs[1:]]
+        return any(one is not None and one.intake.recognizes(key) for one in topics)
 
     def _note(self, ticks: list[Tick]) -> None:
         if not self._is_stopped:
@@ -116,7 +118,7 @@ class ScheduleTask:
             (promoted, key)
             for promoted in self._broker.logs[1:]
             for key in promoted.context.schedules.known
-            if (promoted.context.position, key) not in self._moving and self._is_attached(promoted, key[0])
+            if self._may_move((promoted.context.position, key)) and self._is_attached(promoted, key[0])
         )
         found = list(islice(waiting, AT_ONCE))
         if not found or self._broker.refusal:
@@ -125,6 +127,15 @@ class ScheduleTask:
             self._take_over(promoted, key)
         self._wake()
         return True
+
+    def _may_move(self, place: tuple[int, Key]) -> bool:
+        """Return True unless a schedule waits for the copies that its topic asks for now, or too many others do."""
+        if place not in self._moving:
+            return len(self._moving) < MOST_MOVING
+        return self._moving[place] != self._marks_of(place[1][0])
+
+    def _marks_of(self, topic: str) -> tuple[Mark, ...]:
+        return self._broker.topics[topic].marks if topic in self._broker.topics else ()
 
     def _is_attached(self, promoted: Broker, topic: str) -> bool:
         """Return True unless a topic of a promoted log is still to be made here."""
@@ -142,18 +153,16 @@ class ScheduleTask:
         marks = self._schedules.put(own, over)
         _warn(schedule)
         if topic is not None:
-            topic.journal.promise()
-            marks += topic.marks
-        self._moving.add(place)
+            marks += topic.await_copies()
+        self._moving[place] = self._marks_of(key[0])
 
         def remove() -> None:
-            self._moving.discard(place)
+            self._moving.pop(place, None)
             if source.known.get(key) is schedule and promoted in self._broker.logs:
                 source.remove(key)
                 self._wake()
 
-        # copies may come later than in time: then it is taken over again
-        self._when_sent(marks, remove, lambda: self._moving.discard(place))
+        self._when_sent(marks, remove)  # copies may come later than replies wait for them
 
 
 def _warn(schedule: Schedule) -> None:

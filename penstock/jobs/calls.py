@@ -183,6 +183,12 @@ def _tube(name: str) -> str:
     return check_name(_text(name, "a tube's name"))
 
 
+def _key(value: str, what: str) -> str:
+    if _KEY.fullmatch(_text(value, what)) is None:
+        raise ValueError(f"not {what} of 1 to 128 printable ASCII characters: {value[:200]!r}")
+    return value
+
+
 def _batch_name(name: str) -> str:
     if len(_text(name, "a batch's name")) > MAX_BATCH_NAME or _KEY.fullmatch(name) is None:
         raise ValueError(f"not a batch's name of 1 to {MAX_BATCH_NAME} printable ASCII characters: {name[:200]!r}")
@@ -249,6 +255,12 @@ def put_batch(tube: str, batch: str, body: bytes, priority: int, delay: float, t
     return Call(command, _number("INSERTED"), tube=tube, unique=True, headers=())
 
 
+def put_grouped(tube: str, group: str, body: bytes, priority: int, delay: float, ttr: float) -> Call[int]:
+    """Return a put-grouped (extension): in the channels of the topic the job is a message of the group."""
+    command = b"put-grouped %b %b" % (_key(group, "a group").encode(), _new_job(body, priority, delay, ttr))
+    return Call(command, _number("INSERTED"), tube=tube, unique=True, headers=())
+
+
 def put_unique(
     tube: str, key: str, body: bytes, priority: int, delay: float, ttr: float, while_pending: bool = False
 ) -> Call[int | None]:
@@ -257,10 +269,8 @@ def put_unique(
     `key`: 1 to 128 printable ASCII characters without spaces. `while_pending`: a put-unless-pending, whose result is None if
     the tube has a job with that key.
     """
-    if _KEY.fullmatch(_text(key, "a key")) is None:
-        raise ValueError(f"not a key of 1 to 128 printable ASCII characters: {key[:200]!r}")
     verb = b"put-unless-pending" if while_pending else b"put-unique"
-    command = b"%b %b %b" % (verb, key.encode(), _new_job(body, priority, delay, ttr))
+    command = b"%b %b %b" % (verb, _key(key, "a key").encode(), _new_job(body, priority, delay, ttr))
     return Call(command, _unless_duplicate, repeatable=True, tube=tube, unique=True, headers=())
 
 

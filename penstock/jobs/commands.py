@@ -127,11 +127,13 @@ class Commands(Generic[J]):
         tube: str = "",
         batch: str = "",
         headers: Mapping[str, str] | None = None,
+        group: str = "",
     ) -> Call[int] | Steps[int]:
         """Put a job into the tube (the used one by default) and return its id.
 
-        For an nsqd of Penstock, `batch`: the batch of which it is a member; `headers`, if JobsSettings.headers is True: values
-        by name that workers find in `Job.headers`. Raises BatchDone, Unsupported.
+        For an nsqd of Penstock, `batch`: the batch of which it is a member; `group`: its group, which holds in the channels of
+        the topic, not in the tube; `headers`, if JobsSettings.headers is True: values by name that workers find in
+        `Job.headers`. Raises BatchDone, Unsupported; ValueError for a batch together with a group, except as a header.
 
         A lower `priority` comes first; `delay` and `ttr`, the time to run, are in seconds, rounded up to whole ones. Raises
         TooBig, Draining and OutOfMemory; AnswerLost if it is unknown whether the job was put; TypeError for a body that is
@@ -142,8 +144,12 @@ class Commands(Generic[J]):
         'delayed'
         """
         tube = tube or self.using
+        if batch and group:
+            raise ValueError("a put names a batch or a group: give the group as the header group")
         if batch:
             return self._publish(tube, calls.put_batch(tube, batch, body, priority, delay, ttr), headers)
+        if group:
+            return self._publish(tube, calls.put_grouped(tube, group, body, priority, delay, ttr), headers)
         return self._publish(tube, calls.put(tube, body, priority, delay, ttr), headers)
 
     @command

@@ -8,8 +8,9 @@ nothing, and is answered by `serve`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from shared.http.errors import HttpError
@@ -65,6 +66,30 @@ class Bridge:
             self._signalled = True
             self._loop.call_soon(self._wake)  # later, so that other requests of this pass of the loop can join
         return await future
+
+    async def call_each(self, steps: Iterator[T]) -> list[T]:
+        """Run each step in a turn of its own, and return the results when the promises of all of them are kept.
+
+        No step waits for the promises of those before. To be called in the HTTP thread. Raises HttpError of the first step
+        that fails, which is the last one.
+        """
+        import asyncio
+
+        replies, is_over = list[asyncio.Future[list[T]]](), False
+        while not is_over:
+            ran: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            is_over = True  # unless the step runs, and is not the end
+
+            def step(ran: asyncio.Future[None] = ran) -> list[T]:
+                nonlocal is_over
+                found = list(islice(steps, 1))
+                is_over = not found
+                self.post(lambda: ran.set_result(None))
+                return found
+
+            replies.append(asyncio.ensure_future(self.call(step)))
+            await asyncio.wait((ran, replies[-1]), return_when=asyncio.FIRST_COMPLETED)
+        return list(chain.from_iterable(await asyncio.gather(*replies)))
 
     async def wait(self, begin: Callable[[Done], None]) -> bool:
         """Run `begin` in the trio thread, and return what its callback is called with. To be called in the HTTP thread."""

@@ -349,11 +349,9 @@ class ClusterRun:
 
     def acknowledge_there(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
         """Note that a client got the OK of a publish from another node, which had forwarded it to this one."""
-        publish.node, publish.log_id = machine.name, machine.log_id
         strict = publish.mode.value == "always"
         positions = sorted((at[strict] for at in node.reported_positions.values()), reverse=True)
-        written = node.log.writer.written.position
-        publish.position = min([written, *positions[: publish.n - 1]])  # the message is not after this
+        publish.position = min([publish.position, *positions[: publish.n - 1]])  # others may have been lost meanwhile
         self.acknowledge(machine, node, publish)
 
     def answered(self, publish: Publish) -> None:

@@ -325,7 +325,9 @@ class ClusterNode(SimNode):
             SimDiverged(machine), self.work, lambda: clock.now, sizes.unclean_after,
         )  # fmt: skip
         own_end = lambda: writer.written.position  # noqa: E731
-        closing = Closing(cluster, closed, promotions, self.copying, SimOldLogs(machine), self.work, own_end)
+        closing = Closing(
+            cluster, closed, promotions, self.copying, SimOldLogs(machine), self.work, own_end, self.salvage.is_agreed
+        )
         cluster.add(promotions, Deleting(cluster, promotions, self.broker), closed, closing, self.salvage, self.leaving)
 
     def led(self) -> list[dict[str, Any]]:
@@ -440,11 +442,9 @@ class ClusterNode(SimNode):
             part.send_out()
         broker.fetch_changes()
 
-    def when_sent(
-        self, marks: tuple[Mark, ...], then: Callable[[], None], refused: Callable[[], None] = lambda: None
-    ) -> None:
-        """Call `then` when the marks have reached what the next turn publishes, or `refused`."""
-        self.sent.append(Reply(marks, then, refused))
+    def when_sent(self, marks: tuple[Mark, ...], then: Callable[[], None]) -> None:
+        """Call `then` when the marks have reached what the next turn publishes."""
+        self.sent.append(Reply(marks, then, lambda: None))
 
     def release(self) -> None:
         waiting, self.replies = self.replies, []

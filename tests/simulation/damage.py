@@ -30,7 +30,7 @@ from tests.simulation.machine import Disks, Machine
 
 OFTEN = 0.1  # part of the steps in which a file is corrupted
 CHUNK = 512  # bytes that become what they were before
-NEVER = 1 << 62
+NEVER = 1 << 62  # ns, and bytes: behind every position
 WAIT = 100 * SECOND  # for which a node that is damaged waits for others: longer than machines stay down
 
 
@@ -93,8 +93,8 @@ class DamagedRun(ClusterRun):
             machine.crash(random.random() < 0.3, random.choice((0, 1, 10)) * SECOND)
         if disks is None:
             self._damage_facts(machine)
-        for disk in disks(machine.disks) if disks is not None else ():
-            self._damage_files(machine, disk)
+        if disks is not None:
+            self.damage_disks(machine, list(disks(machine.disks)))
         self._repairs.append((self.now + random.choice((500, 5000, 30_000, 60_000)) * MS, machine, repair))
 
     def _damage_facts(self, machine: Machine) -> None:
@@ -103,6 +103,14 @@ class DamagedRun(ClusterRun):
             machine.crash(False)
         self._note(machine, "cluster.json", "is damaged")
         machine.early, machine.start_at = None, NEVER
+
+    def damage_disks(self, machine: Machine, disks: list[SimDisk]) -> None:
+        """Corrupt files of a machine. Their logs count as lost at once: the node may start before they are repaired."""
+        for disk in disks:
+            self._damage_files(machine, disk)
+        logs = {machine.log_id: machine.disks.log, **machine.disks.replicas, **machine.disks.promoted}
+        kept = {log_id: 0 if disk in disks else NEVER for log_id, disk in logs.items()}
+        self.books.losses.append(Loss(self.now, machine.name, kept, False))
 
     def _damage_files(self, machine: Machine, disk: SimDisk) -> None:
         random = self.damage

@@ -34,7 +34,6 @@ class Departures:
         self._ends: dict[Machine, tuple[int, bool]] = {}  # when the process ends, true ns; whether the node has left
         self._doomed: Machine | None = None  # it is down, and an operator wants it to be forgotten
         self._is_being_kept = False  # a node writes that it is forgotten
-        self.lost: set[int] = set()  # numbers of nodes whose logs are gone, and whose machines have other numbers now
         # by log that is forgotten with its node: which machine has said so to an operator, and when, true ns
         self.forgotten: dict[bytes, tuple[int, int]] = {}
 
@@ -149,13 +148,16 @@ class Departures:
         node.events()
 
     def forget_lost(self) -> None:
-        """Have nodes that will not come back forgotten, at any node that suspects them (docs/troubleshooting/lost-node.md)."""
-        for machine in self._run.members:
-            node = machine.node
-            for number in list(self.lost) if node is not None and machine.runs else ():
+        """Have members forgotten that no machine runs, at any node that suspects them (docs/troubleshooting/lost-node.md).
+
+        Their machines have other numbers now, or they left while no other node was in contact, so that they count as members.
+        """
+        present = {one.number for one in self._run.members}
+        for node in [one.node for one in self._run.members if one.node is not None and one.runs]:
+            for number in {one.number for one in node.cluster.membership.members} - present:
                 with suppress(KeyError, ValueError):
                     node.cluster.forget(number, node.clock.now)
-                    node.facts_file.keep(lambda is_kept, number=number: self.lost.discard(number) if is_kept else None)
+                    node.facts_file.keep(lambda is_kept: None)
                     node.events()
 
     def note_forgotten(self, asked: Machine, machine: Machine) -> None:

@@ -19,8 +19,8 @@ class History(ClusterRun):
 
     plans = 0.0
 
-    def __init__(self, seed: int, quorum: Quorum, nodes: int = 3, replicas: int = 2) -> None:
-        super().__init__(seed, nodes, has_jobs=False)
+    def __init__(self, seed: int, quorum: Quorum, nodes: int = 3, replicas: int = 2, has_jobs: bool = False) -> None:
+        super().__init__(seed, nodes, has_jobs)
         self.seed = seed
         self.violence, self.operators.are_there = 0.0, False
         sizes = self.sizes

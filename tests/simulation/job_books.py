@@ -103,6 +103,18 @@ class JobBooks:
             self.by_id[message_id] = job
         job.message_id = job.message_id or message_id
 
+    def forwarded(self, number: int, message_id: int, taker: JobNode) -> None:
+        """Note that a node has added a job that was forwarded to it."""
+        publish, node = self.jobs[number].publish, taker.node
+        self.named(number, message_id)
+        for one in self._run.machines:
+            if one.node is not None and publish in one.node.unwritten:
+                one.node.unwritten.remove(publish)
+        publish.node, publish.log_id = node.machine.name, node.machine.log_id
+        publish.position = node.log.writer.written.position
+        node.unwritten.append(publish)
+        self.count("forwarded")
+
     def owners_of(self, job: Job) -> frozenset[int]:
         found = (one for one in self._run.machines if one.node is not None and one.node.jobs_part is not None)
         return frozenset(one.name for one in found if one.node.jobs_part.find(job.message_id))

@@ -7,7 +7,7 @@ what they promise is kept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqd.cluster.remote_jobs.job_frames import Loan, unpack_loan
@@ -25,10 +25,12 @@ from nsqd.net.limits import ReplyLimits
 from nsqd.protocols.disque.client import DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
+from nsqd.protocols.disque.resp import read_request
 from nsqd.start.disque import Members
 from shared.topic_config import Durability
 from tests.nsqd.protocols.disque.wire import read_reply, request
 from tests.nsqd.protocols.transport import StillTransport
+from tests.simulation.books import number_of
 
 if TYPE_CHECKING:
     from tests.simulation.books import Publish
@@ -158,6 +160,13 @@ class _WatchedJobs(LentJobs):
         super().turn()
         self._note_placed(unplaced)
 
+    def _execute(self, rights: bytes, request: bytes, then: Callable[[bytes], None]) -> None:
+        def answered(reply: bytes) -> None:
+            self._watcher.executed(request, reply)
+            then(reply)
+
+        super()._execute(rights, request, answered)
+
     def _note_placed(self, unplaced: list[Loan]) -> None:
         """Note which of the jobs that no queue took before are in one now. `unplaced`: those."""
         for loan in unplaced:
@@ -204,6 +213,13 @@ class JobNode:
 
     def placed(self, loan: Loan) -> None:
         self._jobs.books.placed(self, loan)
+
+    def executed(self, request: bytes, reply: bytes) -> None:
+        """Note a job that another node has forwarded: from now on it is in this node's log, whatever the client learns."""
+        message_id = IDS.decode(reply[1:].strip()) if reply.startswith(b"+D-") else None
+        if message_id is not None and message_id >> 48 == self.node.number:  # this node has not forwarded it, too
+            words = read_request(request, 0, len(request))[0]
+            self._jobs.books.forwarded(number_of(words[2]), message_id, self)
 
     def connect(self) -> Connection:
         connection = Connection(self)
@@ -305,7 +321,7 @@ class JobNode:
             promoted = self.node.promoted.logs.get(log_id)
             if promoted is not None:
                 return log_id, promoted.log.writer.written.position
-        return self.node.log.identity.log_id, self.node.group_end  # forwarded here, and not answered yet
+        return publish.log_id, 1 << 63  # this node has lost the promoted log since, and its end there is not known
 
     def attached_at(self, message_id: int) -> int | None:
         """Return the time at which the promoted log with a job was attached; None for jobs of the own log."""

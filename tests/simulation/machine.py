@@ -584,7 +584,6 @@ class Machine:
             copy = choose(copies, silent, self.number, force)
         except CommandError:
             if force:  # no node has a copy: it begins a new log, under an unknown number
-                self.run.departures.lost.add(self.number)
                 self._set_number(self.run.next_number())
                 self.log_id = b""
                 self.is_lost = False

@@ -27,7 +27,7 @@ from nsqd.core.message.attributes import Attributes
 from nsqd.core.scheduling.recurrence import At, Every
 from nsqd.core.scheduling.schedules import Tick
 from nsqd.core.scheduling.table import Missed, Schedule
-from nsqd.core.sequence.mark import Mark
+from nsqd.core.topic import Topic
 from nsqd.tasks.batch_task import BatchTask
 from nsqd.tasks.schedule_task import ScheduleTask
 from shared.topic_config import Durability, TopicConfig
@@ -79,7 +79,7 @@ class _Batches(BatchTask):
         super().__init__(node.broker, node.when_sent, lambda: None)
         self._watch = partial(planned.watch, node)
 
-    def _publish(self, batches: Batches, batch: NamedBatch, number: int) -> tuple[Mark, ...] | None:
+    def _publish(self, batches: Batches, batch: NamedBatch, number: int) -> Topic | None:
         name, publish = batch.follow_ups[number].body.decode(), super()._publish
         key = batches.attributes(batch, number).key
         return self._watch(name, 0, key, self._broker.logs[:1], lambda: publish(batches, batch, number))

@@ -10,7 +10,7 @@ In all runs every publish is answered in time, and what waits for the slow node 
 
 from random import Random
 
-from nsqd.cluster.replication import leader as leader_side
+from nsqd.cluster.replication import sending
 from nsqd.core.message.attributes import NONE, Attributes
 from tests.nsqd.core.node import MS, SECOND
 from tests.simulation.cluster import ClusterRun
@@ -39,7 +39,7 @@ class SlowRun(ClusterRun):
 
     def _round(self) -> None:
         if self.is_calm:  # as in nsqd, where publishes do not outrun replication; `small` restores them
-            leader_side.MOST_LIVE, leader_side.MOST_BEHIND, leader_side.CHUNK = 1 << 20, 1 << 26, 1 << 18
+            sending.MOST_LIVE, sending.MOST_BEHIND, sending.CHUNK = 1 << 20, 1 << 26, 1 << 18
         super()._round()
 
     def step(self, ns: int) -> None:

@@ -6,6 +6,7 @@ from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.records import SegmentHeader
 from shared.topic_config import Durability
 from tests.simulation.books import Books, Publish
+from tests.simulation.damage import DamagedRun
 
 EPOCH = Epoch(1, 2, b"eightby!")
 OLD, NEW, OTHER = b"o" * 16, b"n" * 16, b"x" * 16
@@ -61,3 +62,12 @@ def test_a_finish_in_the_new_log_that_is_forgotten_while_its_leader_lives_has_no
     before.done = 10, 2
     with pytest.raises(AssertionError, match="for no reason"):
         books.given(b"an id", before.body, 2, 30)
+
+
+def test_a_damaged_log_is_lost_before_an_operator_repairs_it_and_others_are_not() -> None:
+    run = DamagedRun(0)
+    machine = run.machines[0]
+    machine.log_id, machine.disks.replicas[OTHER] = OLD, machine.new_disk()
+    run.damage_disks(machine, [machine.disks.log])
+    (loss,) = run.books.losses
+    assert [loss.takes(0, log_id, 500, Durability.ALWAYS) for log_id in (OLD, OTHER)] == [True, False]

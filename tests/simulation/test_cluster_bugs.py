@@ -18,8 +18,7 @@ from nsqd.cluster.promotion import closing, deleting, opening
 from nsqd.cluster.promotion.diverged import arbiter
 from nsqd.cluster.promotion.diverged.note import CopyExtent
 from nsqd.cluster.promotion.promotions import Promotions
-from nsqd.cluster.replication import common_point, replicas, stream
-from nsqd.cluster.replication import leader as leader_side
+from nsqd.cluster.replication import common_point, replicas, sending, stream
 from nsqd.cluster.replication.manifest import Manifest
 from nsqd.cluster.replication.replica import Replica
 from nsqd.cluster.replication.replica_to_log import name_files
@@ -195,7 +194,7 @@ def deletions_are_of_names(right: Any, home: Broker, promoted: Broker, deletions
 @instead_of(closing.Closing, "_check_old_logs")
 def an_old_log_goes_before_the_new_log_has_copies(right: Any, self: closing.Closing) -> None:
     if not self._is_busy:
-        self._is_busy = True
+        self._is_busy, self._is_agreed = True, lambda log_id: True
         self._work.run(self._remove_old_logs, self._removed_old_logs)
 
 
@@ -249,7 +248,7 @@ def among(quorum: Quorum, plant: Bug) -> Bug:
 
 BUGS: list[Bug] = [
     gate_off_by_one, hole_in_a_replica, marks_of_the_leader_side_are_believed,
-    setting("epochs_are_distinguished_by_number", (leader_side, "common_end", by_number), (replicas, "common_end", by_number)),
+    setting("epochs_are_distinguished_by_number", (sending, "common_end", by_number), (replicas, "common_end", by_number)),
     setting("replay_begins_at_the_first_segment", (LogRecords, "roots", lambda self: [0])),
     setting("a_recovery_skips_no_leases", (machine, "safe_id", lambda cluster, number, wall: 1),
             (reading, "first_id", lambda reader, replay: max(1, replay.lease - ids.LEASE))),

@@ -9,7 +9,7 @@ from nsqd.cluster.ownership.cases import Quorum
 from nsqd.core.topic import Topic
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from tests.effort import seeds
-from tests.nsqd.core.node import SECOND
+from tests.nsqd.core.node import MS, SECOND
 from tests.simulation.books import Publish
 from tests.simulation.history import LONG, History
 from tests.simulation.machine import CAPACITY, Machine
@@ -449,6 +449,38 @@ def test_a_node_that_is_cut_off_while_it_leaves_stays_a_member_or_has_lost_nothi
     assert counts["leaves"] + counts["leaves given up"] == 1
 
 
+@simulated(Quorum.MAJORITY, counts={"leaves": 1})
+def test_a_node_that_leaves_while_it_has_no_contact_is_a_member_until_it_is_forgotten(run: History) -> None:
+    leaver, *others = run.machines
+    announce, number = leaver.node.cluster.leave, leaver.number
+
+    def leave() -> None:
+        run.part([leaver], others)
+        announce()
+
+    leaver.node.cluster.leave = leave
+    run.departures.leave(leaver, 60 * SECOND)
+    run.until(lambda: leaver.node is None)
+    leaver.is_away = True
+    clusters = [one.node.cluster for one in others]
+    assert all(cluster.membership.is_member(number) for cluster in clusters)
+    run.join()
+    run.until(lambda: not any(cluster.is_any_member_away for cluster in clusters))
+
+
+@simulated(Quorum.MAJORITY, has_jobs=True)
+def test_a_job_that_a_leaving_node_forwards_is_known_to_be_at_its_taker_without_a_reply(run: History) -> None:
+    leaver, part = run.machines[0], run.machines[0].node.jobs_part
+    run.departures.leave(leaver, 60 * SECOND)
+    client = part.connect()
+    run.do(leaver, lambda: run.jobs.add(leaver, leaver.node, client, "queue", 0))
+    run.do(leaver, client.leave)
+    run.until(lambda: run.books.counts["disque: forwarded"] == 1)
+    (job,) = run.jobs.books.jobs.values()
+    (taker,) = [one for one in run.machines[1:] if one.node.jobs_part.find(job.message_id)]
+    assert taker.node.jobs_part.place_of(job.publish) == (taker.log_id, taker.node.log.writer.written.position)
+
+
 def the_old_log_that_is_closed(run: History) -> None:
     """The new leader lacks what two nodes had, and is slow to copy its log, when the old one is closed."""
     leader, new_leader, other = run.machines
@@ -476,3 +508,22 @@ def the_old_log_that_is_closed(run: History) -> None:
 test_an_old_log_stays_until_what_goes_on_of_it_has_copies = simulated(Quorum.ANY, least={"old logs removed": 1})(
     the_old_log_that_is_closed
 )
+
+
+@simulated(Quorum.MAJORITY)
+def test_a_leader_that_ends_with_its_first_acknowledgement_is_followed_at_once(run: History) -> None:
+    """A follower knows that it is in sync before a client has a reply that needs its copy."""
+    leader = run.machines[0]
+    run.kill(leader)
+    run.until(run.is_served(leader.log_id, set(run.machines) - {leader}))
+    run.start(leader)
+    run.until(
+        lambda: leader.node is not None and leader.node.may_publish(leader.node.broker.topics["os"], 2) is not None
+    )
+    made = run.publish_batch(leader, 2, is_acked=False)
+    while not all(one.acked for one in made):
+        run.step(MS)
+    log_id = leader.log_id
+    run.kill(leader)
+    run.until(run.is_served(log_id, set(run.machines) - {leader}), 15)
+    run.start(leader)

@@ -74,7 +74,8 @@ class ClosedLogs(Part):
     def _believes(self, link: Link, record: Closed) -> bool:
         """Return True if a log is closed as far as this node knows: copies go then.
 
-        The node that has closed it says so itself. If that is a member and has not said so, two other nodes have to.
+        The node that has closed it says so itself. If that is another member and has not said so, two other nodes have to.
+        This node may have closed it, and have lost its disk since: then another node reports that, and this one passes it on.
         """
         leaders, membership = self._leaders, self._cluster.membership
         number, log_id, closer = link.node.number, record.log_id, record.epoch.node
@@ -85,7 +86,7 @@ class ClosedLogs(Part):
             return False
         if leaders.holds(log_id) and record.epoch == leaders.leader(log_id):
             return False
-        if number == closer or closer not in membership.proved_members():
+        if closer in (number, self._cluster.own.number) or closer not in membership.proved_members():
             return True
         epoch, tellers = self._reported.get(log_id, (record.epoch, set()))
         tellers = {*tellers, number} if epoch == record.epoch else {number}

@@ -72,23 +72,38 @@ def step_down_broken(cluster: Cluster, leader_side: LeaderSide) -> None:
 
 
 class InSyncReports(Part):
-    """Sends all nodes the in-sync followers of this node's logs, and steps down from its own log after a failed sync."""
+    """Sends all nodes the in-sync followers of this node's logs, and steps down from its own log after a failed sync.
+
+    A follower must know that it is in sync before a client has a reply that needs its copy. If this node ended in between, the
+    follower would wait for -unclean-after.
+    """
 
     def __init__(self, cluster: Cluster, elections: Elections, copying: Copying) -> None:
         self._cluster, self._elections, self._copying = cluster, elections, copying
         # the in-sync followers of each log, and the log's end when they began to count
         self._counting: dict[LeaderSide, tuple[frozenset[int], int]] = {}
 
+    def pump(self, now: int) -> None:
+        for leader_side in self._copying.leader_sides.values():
+            if leader_side.has_news:
+                self._report(leader_side)
+
     def tick(self, now: int) -> None:
         step_down_broken(self._cluster, self._copying.leader_side)
-        before, self._counting = self._counting, {}
-        for leader_side in self._copying.leader_sides.values():
-            source, counting = leader_side.source, leader_side.in_sync.counting
-            known, position = before.get(leader_side, (None, 0))
-            position = position if known == counting else source.end
-            self._counting[leader_side] = counting, position
-            for number, link in self._cluster.links.items():
-                follower = leader_side.followers.get(number)
-                is_whole = follower is not None and follower.link is link and follower.is_caught_up
-                in_sync = InSyncReplicas(source.log_id, source.epoch, position, counting, is_whole)
-                self._elections.send_in_sync(link, in_sync)
+        leader_sides = self._copying.leader_sides.values()
+        for leader_side in self._counting.keys() - set(leader_sides):
+            del self._counting[leader_side]
+        for leader_side in leader_sides:
+            self._report(leader_side)
+
+    def _report(self, leader_side: LeaderSide) -> None:
+        leader_side.has_news = False
+        source, counting = leader_side.source, leader_side.in_sync.counting
+        known, position = self._counting.get(leader_side, (None, 0))
+        position = position if known == counting else source.end
+        self._counting[leader_side] = counting, position
+        for number, link in self._cluster.links.items():
+            follower = leader_side.followers.get(number)
+            is_whole = follower is not None and follower.link is link and follower.is_caught_up
+            in_sync = InSyncReplicas(source.log_id, source.epoch, position, counting, is_whole)
+            self._elections.send_in_sync(link, in_sync)

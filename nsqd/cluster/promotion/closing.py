@@ -1,9 +1,10 @@
 """When a promoted log is closed, and what is then removed: its directory, its replicas, and its copy in diverged/.
 
-A promoted log is closed when it has no unfinished and no retained messages, and the node that published into it publishes into
-another one, has left, or was forgotten. It is no longer served; its files are removed when enough nodes have the record of that
-durably. The node that had published into it removes its copy in diverged/ once the followers of its new log have everything
-that this log held at the start.
+A promoted log is closed when it has no unfinished and no retained messages, no schedules, no batches that are not done, and the
+node that published into it publishes into another one, has left, or was forgotten. It is no longer served; its files are
+removed when enough nodes have the record of that durably. The node that had published into it removes its copy in diverged/
+once the followers of its new log have everything that this log held at the start, and the node that closed the old one knows
+that: it asks others not to salvage the same tail.
 
 See docs/contributing/design/cluster-protocol.md#closed-logs.
 """
@@ -46,11 +47,13 @@ class Closing(Part):
         old_logs: OldLogDirectory,
         work: Work,
         own_end: Callable[[], int],
+        is_agreed: Callable[[bytes], bool],
     ) -> None:
-        """`own_end`: returns the end position of this node's own log."""
+        """`own_end`: returns the end position of this node's own log; `is_agreed`: see Salvage.is_agreed."""
         self._cluster, self._closed, self._promotions = cluster, closed, promotions
         self._copying, self._old_logs, self._work = copying, old_logs, work
         self._check_due = 0
+        self._is_agreed = is_agreed
         self._is_busy = False  # old logs are being removed
         self._start = own_end()  # the end of the own log at the start of this run
         for log_id, led in promotions.logs.items():
@@ -132,7 +135,8 @@ class Closing(Part):
 
     def _remove_old_logs(self) -> list[bytes]:
         """Remove the diverged copies of closed logs, and return the ids of these logs. Any thread."""
-        over = [log_id for log_id in self._old_logs.found() if self._closed.is_closed(log_id)]
+        found = self._old_logs.found()
+        over = [log_id for log_id in found if self._closed.is_closed(log_id) and self._is_agreed(log_id)]
         for log_id in over:
             self._old_logs.remove(log_id)
         return over
@@ -149,11 +153,13 @@ class Closing(Part):
 def has_no_unfinished(opened: OpenLog, broker: Broker) -> bool:
     """Return True if a log has no unfinished messages, including buried ones, retains none, and has no schedules left.
 
-    Messages lost to damage here may be intact in a replica, so a log with damage is kept.
+    Nor batches that are not done, or have follow-ups left: these would be gone with it. A log with damage is kept, because a
+    replica may have messages intact that are lost here.
     """
     if opened.start_results.damage.size or opened.cache.failures or not opened.store.is_whole:
         return False
-    if broker.context.schedules.known or any(any(one) for one in drain_statuses(broker, "")):
+    context = broker.context
+    if context.schedules.known or context.batches.has_more or any(any(one) for one in drain_statuses(broker, "")):
         return False
     store = opened.store
     sequences = filter(None, map(store.find_sequence, store.logged()))

@@ -58,6 +58,7 @@ class LeaderSide:
         self._reports = WaitReports(copies, self._whose)
         self._without_room: dict[int, int] = {}  # when nodes stopped for lack of space, by number, monotonic ns
         self.in_sync = InSync(source.followers, source.end, OUT_OF_SYNC, cluster.own.number)
+        self.has_news = False  # another follower is in sync, or has caught up, since InSyncReports looked
         self._away: list[int] = []  # numbers of the assigned followers without a connection
         self._cluster = cluster
         self.source = source
@@ -204,10 +205,12 @@ class LeaderSide:
         """Move the marks of the copies to where the in-sync followers are, and note which followers have caught up."""
         whole = [follower for follower in self.followers.values() if follower.has_replica]
         for follower in whole:
-            follower.is_caught_up |= follower.is_live
+            if follower.is_live and not follower.is_caught_up:
+                follower.is_caught_up = self.has_news = True
         if not self.in_sync.is_confirmed:
             durable = {follower.number: follower.durable for follower in whole}
             if self.in_sync.confirm(self.source.durable, durable):
+                self.has_news = True
                 log.info("CLUSTER: in-sync followers of %s: %s", self._whose, sorted(self.in_sync.named) or "none")
         counted = [follower for follower in whole if follower.number in self.in_sync.counting]
         self.copies.update([(follower.written, follower.durable) for follower in counted], self.in_sync.fewest)

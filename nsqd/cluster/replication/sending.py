@@ -241,7 +241,7 @@ class LogSender:
         if self._rate and self._source.end - self.sent(follower) > MOST_BEHIND:
             if self._allowed <= 0:
                 return False  # the next tick continues
-            self._allowed -= CHUNK
+            self._allowed -= min(CHUNK, end - follower.at)
         follower.is_reading = True
         read = partial(self._source.read_repaired, follower.base, file, follower.at, end, CHUNK)
         self._work.run(read, partial(self._read, follower, file, follower.at))

@@ -355,6 +355,11 @@ class Batches(BatchTable):
                 break
         return found
 
+    @property
+    def has_more(self) -> bool:
+        """Return True if a batch of this log is not done, or has follow-ups left."""
+        return any(batch.state is not BatchState.DONE or batch.follow_ups for batch in self.known.values())
+
     def put_off(self, batch: NamedBatch, number: int) -> None:
         """Try the other follow-ups of a batch before this one, which cannot be published now."""
         batch.follow_ups[number] = batch.follow_ups.pop(number)

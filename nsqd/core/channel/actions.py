@@ -2,7 +2,7 @@
 
 A message is first taken out of its state: out of flight (the consumer's FIN will fail), out of a queue, out of the buried
 ones, or out of the sequence ahead of the cursor, where it leaves a hole. A message that waits in the topic's delay queue is
-handed over to all channels first, and from then on waits in each of them separately. These functions walk everything that
+handed over to all channels first, and from then on waits in each of them separately. These functions may walk everything that
 waits: they are for rare commands only.
 """
 
@@ -104,17 +104,29 @@ def take_out(delays: DelayedMessages, channel: Channel, chosen: Iterable[ChosenM
     Return each message with its id, in the order of their ordinals.
     """
     chosen_ids = {one.ordinal: one.message_id for one in chosen}
-    delays.hand_over(chosen_ids.keys())
-    taken = [
-        *_from_consumers(channel, chosen_ids),
-        *_from_dead_letters(channel, chosen_ids),
-        *channel.backlog.remove_retried(chosen_ids),
-        *channel.deferred.remove_ordinals(chosen_ids.keys()),
-    ]
-    found = {message.ordinal for message in taken}
-    taken += [
-        Message(ordinal, 0) for ordinal in sorted(chosen_ids) if ordinal not in found and channel.backlog.pull(ordinal)
-    ]
+    left, taken = dict(chosen_ids), list[Message]()
+
+    def from_sequence() -> list[Message]:
+        return [Message(ordinal, 0) for ordinal in sorted(left) if channel.backlog.pull(ordinal)]
+
+    def from_delays() -> list[Message]:
+        delays.hand_over(left.keys())
+        return channel.deferred.remove_ordinals(left.keys())
+
+    finders: tuple[Callable[[], list[Message]], ...] = (
+        lambda: _from_consumers(channel, left),
+        lambda: _from_dead_letters(channel, left),
+        from_sequence,
+        lambda: channel.backlog.remove_retried(
+            left
+        ),  # this one and the last one walk what waits: seldom is a message left
+        from_delays,
+    )
+    for find in finders:
+        found = find() if left else []
+        taken += found
+        for message in found:
+            del left[message.ordinal]
     return [(message, chosen_ids[message.ordinal]) for message in sorted(taken, key=_ordinal)]
 
 

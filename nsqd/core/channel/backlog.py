@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
 
 from nsqd.core.channel.inflight import STAMP_SIZE, DeliveryOwner, InFlight
 from nsqd.core.message.frame import ID_SIZE
@@ -31,10 +32,19 @@ LOST_AT_ONCE = 100  # lost messages of the retry queue passed over before other 
 class GroupBatch:
     """Messages whose groups matter and that are delivered for the first time together; all are heads of their groups."""
 
-    __slots__ = ("groups", "is_run", "ordinals")
+    __slots__ = ("extents", "groups", "is_run", "names", "ordinals")
 
-    def __init__(self, ordinals: Sequence[int], groups: Sequence[bytes] = (), is_run: bool = False) -> None:
+    def __init__(
+        self,
+        ordinals: Sequence[int],
+        extents: Sequence[Extent],
+        names: Sequence[bytes],
+        groups: Sequence[bytes] = (),
+        is_run: bool = False,
+    ) -> None:
         self.ordinals = ordinals  # ascending
+        self.extents = extents  # that have them, ascending
+        self.names = names  # ids; may be () if it is a run
         self.groups = groups  # of each message; (): the backlog has them by ordinal
         self.is_run = is_run  # True: they follow one another in the sequence, and no later one was ever delivered
 
@@ -44,8 +54,8 @@ class GroupBatch:
 
     def cut(self, count: int) -> GroupBatch:
         """Remove all but the first `count` messages, and return these others."""
-        rest = GroupBatch(self.ordinals[count:], self.groups[count:])
-        self.ordinals, self.groups = self.ordinals[:count], self.groups[:count]
+        rest = GroupBatch(self.ordinals[count:], self.extents, self.names[count:], self.groups[count:])
+        self.ordinals, self.names, self.groups = self.ordinals[:count], self.names[:count], self.groups[:count]
         return rest
 
     def hold(
@@ -55,16 +65,24 @@ class GroupBatch:
         if self.is_run:
             in_flight.hold_run(owner, self.ordinals[0], ids, now, deadline, stamps).groups = self.groups
         elif stamps:  # a run has those of messages without gaps
-            for index, ordinal in enumerate(self.ordinals):
-                name, stamp = ids[index * ID_SIZE :][:ID_SIZE], stamps[index * STAMP_SIZE :][:STAMP_SIZE]
-                in_flight.hold_loose(owner, (ordinal,), name, now, deadline, stamp)
+            for index, (ordinal, name) in enumerate(zip(self.ordinals, self.names, strict=True)):
+                stamp = stamps[index * STAMP_SIZE :][:STAMP_SIZE]
+                in_flight.hold_loose(owner, (ordinal,), (name,), name, now, deadline, stamp)
         else:
-            in_flight.hold_loose(owner, self.ordinals, ids, now, deadline, stamps)
+            in_flight.hold_loose(owner, self.ordinals, self.names, ids, now, deadline, stamps)
 
-    def with_headers(self, extent: Extent, frames: list[bytes]) -> list[bytes]:
+    def each(self) -> Iterator[tuple[Extent, int]]:
+        """Yield each message as (extent, ordinal)."""
+        at = 0
+        for extent in self.extents:
+            stop = bisect_left(self.ordinals, extent.end, at)
+            yield from zip(repeat(extent), self.ordinals[at:stop])
+            at = stop
+
+    def with_headers(self, frames: list[bytes]) -> list[bytes]:
         """Return the frames with their headers: see Extent.with_headers."""
-        pairs = zip(self.ordinals, frames, strict=True)
-        return [one for ordinal, frame in pairs for one in extent.with_headers(ordinal, [frame])]
+        pairs = zip(self.each(), frames, strict=True)
+        return [one for (extent, ordinal), frame in pairs for one in extent.with_headers(ordinal, [frame])]
 
 
 ReadyMessages = tuple[Message | GroupBatch | None, int, list[bytes], bytes, Extent]  # see Backlog.pop_ready
@@ -162,7 +180,8 @@ class Backlog:
         """Take the next messages: one of the retry queue, or at most `count` of the sequence with `room` bytes in all.
 
         Return (the Message that came back, a GroupBatch, or None for messages of the sequence without groups; the ordinal of
-        the first; the frames, of which there is at least one even if it exceeds `room`; the ids, end to end; their extent).
+        the first; the frames, of which there is at least one even if it exceeds `room`; the ids, end to end; their extent, or
+        the first of those of a GroupBatch: some have messages with a ttl of their own only if it has).
         Return None if nothing is ready, if the next message must be read from disk first, or after LOST_AT_ONCE messages that
         are lost or held back.
         """
@@ -323,15 +342,20 @@ class Backlog:
         return True
 
     def remove_retried(self, ordinals: Collection[int]) -> list[Message]:
-        """Take these messages out of the retry queue and return them. This walks the whole queue: for rare commands only."""
-        taken = [message for _, message in self.retry if message.ordinal in ordinals]
-        if taken:
-            self.retry = deque(entry for entry in self.retry if entry[1].ordinal not in ordinals)
+        """Take these messages out of the retry queue and return them. This walks the queue up to the last of them."""
+        retry, kept, taken = self.retry, list[tuple[int, Message]](), list[Message]()
+        while retry and len(taken) < len(ordinals):
+            entry = retry.popleft()
+            if entry[1].ordinal in ordinals:
+                taken.append(entry[1])
+            else:
+                kept.append(entry)
+        retry.extendleft(reversed(kept))
         return taken
 
-    def returned(self) -> Iterator[Message]:
-        """Yield the messages of the retry queue in its order, and then those that are held back."""
-        return (message for _, message in self.retry)
+    def returned(self, start: int = 0) -> Iterator[Message]:
+        """Yield the messages of the retry queue in its order, and then those that are held back, from index `start` on."""
+        return (message for _, message in islice(self.retry, start, None))
 
     def oldest_returned(self) -> Message | None:
         """Return the message that came back and is delivered next, or the oldest that other ones pass."""

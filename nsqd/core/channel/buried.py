@@ -6,7 +6,8 @@ nor in flight nor deferred. The channel still references it, so the store keeps 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import dropwhile, islice
+from typing import cast
 
 EXPIRED, OVERFLOW = "expired", "overflow"  # reasons other than failures (failures.py) and those of operators
 NONE: set[int] = set()  # never changed: ten thousand channels without buried messages share it
@@ -53,12 +54,11 @@ class Buried(dict[bytes, DeadLetter]):
 
     def after(self, message_id: bytes | None, count: int) -> list[tuple[bytes, DeadLetter]]:
         """Return up to `count` messages after the one with that id; start with the first if the id is None or not buried."""
-        items = iter(self.items())
+        names = iter(self)
         if message_id in self:
-            for passed, _ in items:
-                if passed == message_id:
-                    break
-        return list(islice(items, count))
+            names = dropwhile(cast(bytes, message_id).__ne__, names)
+            next(names)
+        return [(name, self[name]) for name in islice(names, count)]
 
     def __repr__(self) -> str:
         return f"<Buried: {len(self)}>"

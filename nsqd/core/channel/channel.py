@@ -359,7 +359,8 @@ class Channel:
     @property
     def _excess(self) -> int:
         """Return the number of messages beyond the limits of the settings."""
-        return self.settings.excess(sum(self.counts()[:3]), self.backlog.extents.mean_size)
+        count = self.depth + self.in_flight.count + self.deferred_count
+        return self.settings.excess(count, self.backlog.extents.mean_size)
 
     def _bury_newest(self, batch: DistributedBatch) -> None:
         """Bury messages of `batch` beyond the limits of the settings. Those that are on disk only stay ready."""
@@ -456,9 +457,7 @@ class Channel:
             if not consumer.takes_headers:
                 return frames
             return (
-                message.with_headers(extent, frames)
-                if isinstance(message, GroupBatch)
-                else extent.with_headers(first, frames)
+                message.with_headers(frames) if isinstance(message, GroupBatch) else extent.with_headers(first, frames)
             )
         return []
 

@@ -12,7 +12,6 @@ from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER, Run
 from nsqd.core.channel.window import ShardedWindow, window_of
 from nsqd.core.measurement.outcomes import REQUEUED
 from nsqd.core.message.frame import ID_SIZE
-from nsqd.core.sequence.spans import runs
 from nsqd.core.timing.deferred import Message
 
 
@@ -66,8 +65,7 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False
 
 def _finish_loose(channel: Channel, consumer: Consumer, run: Run, ordinals: list[int], batch: bytes) -> int:
     """Finish messages that were taken out of a loose run. Return the number of bytes of their ids."""
-    for first, end in runs(ordinals):
-        channel.journal.finish(first, end - first)
+    channel.journal.finish_each(ordinals)
     channel.ended(ordinals)
     if channel.measures is not None:
         channel.measures.finished(run.first, batch, run.attempts, run.published(run.first, 1))

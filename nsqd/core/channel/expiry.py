@@ -5,9 +5,13 @@ expired, also in a channel without consumers. To drop messages it reads nothing 
 their extent has expired, or are dropped when they are taken for a consumer. So are messages with a shorter ttl behind others.
 """
 
-from nsqd.core.channel.backlog import Backlog, GroupBatch, ReadyMessages
-from nsqd.core.message.frame import ID_SIZE
+from operator import itemgetter
 
+from nsqd.core.channel.backlog import Backlog, GroupBatch, ReadyMessages
+from nsqd.core.message.frame import ID_SIZE, STAMP
+from nsqd.core.sequence.extent import limit_at
+
+_stamp = itemgetter(STAMP)
 EVERY = 1_000_000_000  # ns between two scans of one channel, at least
 DROPPED_AT_ONCE, MIXED_AT_ONCE = 50_000, 2500  # messages in a scan: 10 ms, also if each of them has its own ttl
 SOON = EVERY // 40  # ns until the next scan if more messages are to be dropped: it comes no earlier in any case
@@ -31,15 +35,17 @@ class Expiry:
         It is all up to the first message for which the answer differs. The others go back into the backlog.
         """
         message, first, frames, ids, extent = taken
+        if not extent.has_ttl and min(map(_stamp, frames)) >= limit_at(wall, self._ttl):
+            return taken, False  # nearly always
         if isinstance(message, GroupBatch):
-            each = [extent.leading(ordinal, ordinal + 1, wall, self._ttl)[1] for ordinal in message.ordinals]
+            each = [holder.leading(one, one + 1, wall, self._ttl)[1] for holder, one in message.each()]
             expired = each[0]
             count = each.index(not expired) if (not expired) in each else len(each)
             backlog.untake_batch(message.cut(count))
         else:
             count, expired = extent.leading(first, first + len(frames), wall, self._ttl)
             if count == len(frames):
-                return taken, expired  # nearly always
+                return taken, expired
             backlog.untake(len(frames) - count)
         return (message, first, frames[:count], ids[: count * ID_SIZE], extent), expired
 

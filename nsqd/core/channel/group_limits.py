@@ -11,6 +11,7 @@ or when the group is noisy no longer.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
@@ -97,17 +98,36 @@ class LimitedBacklog(GroupedBacklog):
     def _become_heads(self, groups: list[bytes]) -> bool:
         return False
 
-    def _free(self, group: bytes) -> None:
-        first = self._behind[group][0]
-        self._expect_head(group, first)
-        if self._rate:
-            self._unspent[group] = first
-        super()._free(group)
+    def _choose(self, groups: list[bytes], count: int) -> tuple[list[int], list[int]]:
+        taken: list[int] = []
+        held: list[int] = []
+        behind = self._behind
+        for ordinal, group in enumerate(groups, self.cursor):
+            if group in behind:
+                behind[group].append(ordinal)
+            elif self._becomes_head(group, ordinal):
+                taken.append(ordinal)
+                if len(taken) == count:
+                    break
+                continue
+            else:
+                self._hold_back(group, ordinal)
+            held.append(ordinal)
+        return taken, held
+
+    def _free(self, groups: list[bytes]) -> None:
+        for group in groups:
+            first = self._behind[group][0]
+            self._expect_head(group, first)
+            if self._rate:
+                self._unspent[group] = first
+        super()._free(groups)
 
     def _pop_freed(self, count: int, room: int) -> ReadyMessages | None:
         taken = super()._pop_freed(count, room)
-        for ordinal in taken[0].ordinals if taken is not None and isinstance(taken[0], GroupBatch) else ():
-            self._becomes_head(self._heads[ordinal], ordinal)
+        if taken is not None:
+            for ordinal in taken[0].ordinals if isinstance(taken[0], GroupBatch) else (taken[1],):
+                self._becomes_head(self._heads[ordinal], ordinal)
         return taken
 
     def _spend(self, group: bytes) -> None:
@@ -196,7 +216,7 @@ class LimitedBacklog(GroupedBacklog):
                 self._late_count += len(self._late[group])
                 self.reading = False
                 return
-            self._free(group)
+            self._free([group])
         if group in self._behind:
             self._await_rate(group)
 
@@ -205,7 +225,7 @@ class LimitedBacklog(GroupedBacklog):
         group = self._quiet_late()
         if group is not None:
             queue = self._behind[group] = self._late[group]
-            self._free(group)
+            self._free([group])
             self._behind.pop(group, None)
             self._left_late(group, queue)
 
@@ -228,6 +248,29 @@ class LimitedBacklog(GroupedBacklog):
         if taken is not None or self.reading or self.retry or self._freed:
             return taken
         return self._pop_late() if is_full(self) or self.cursor == self._offsets.distributed else None
+
+    def _pop_first(self, queue: deque[tuple[int, Message]]) -> ReadyMessages | None:
+        message = queue[0][1]
+        group = self._heads.get(message.ordinal)
+        if group is None or not self._rate or self._unspent.get(group) == message.ordinal:
+            return super()._pop_first(queue)
+        if self._opens_at(group) > self._clock():
+            queue.popleft()
+            self._hold_back_head(group, message)
+            return None
+        taken = super()._pop_first(queue)
+        if taken is not None:
+            self._spend(group)
+        return taken
+
+    def _hold_back_head(self, group: bytes, message: Message) -> None:
+        """Hold back the head of an ordered group, which came back before the rate of the group allows its next delivery."""
+        self._came_back[message.ordinal] = message
+        queue = self._late[group] if group in self._late else self._behind.setdefault(group, deque())
+        self._late_count += group in self._late
+        queue.insert(bisect_left(queue, message.ordinal), message.ordinal)
+        self._note_queued(1)
+        self.ended((message.ordinal,), ())
 
     def _wait_for_groups(self) -> None:
         self.reading = not self._late

@@ -17,10 +17,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 
 from nsqd.core.channel.backlog import Backlog, GroupBatch, ReadyMessages
 from nsqd.core.channel.queued import QueuedBacklog
-from nsqd.core.message.frame import ID_SIZE
+from nsqd.core.message.frame import ID
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.timing.deferred import Message
@@ -35,7 +36,7 @@ class GroupedBacklog(QueuedBacklog):
 
     is_grouped = is_ordered = True
 
-    __slots__ = ("_behind", "_came_back", "_freed", "_groups", "_heads", "_more_heads", "_unknown")
+    __slots__ = ("_behind", "_came_back", "_freed", "_groups", "_heads", "_known", "_more_heads", "_unknown")
 
     def __init__(self, plain: Backlog, journal: ReaderJournal) -> None:
         super().__init__(plain, journal)
@@ -48,6 +49,8 @@ class GroupedBacklog(QueuedBacklog):
         self._unknown: dict[int, None] = {}
         self._heads: dict[int, bytes] = {}  # the group of each head that no run in flight has, by ordinal
         self._groups: set[bytes] = set()  # those with a head
+        # (first, groups) of the messages of the sequence that were looked at last, some of which may be next
+        self._known: tuple[int, list[bytes]] = 0, []
         self._behind: dict[bytes, deque[int]] = {}  # ordinals of the messages that are held back, by group
         # ordinals of messages that were held back, are heads now, and are delivered next, ascending
         self._freed: list[int] = []
@@ -114,28 +117,36 @@ class GroupedBacklog(QueuedBacklog):
         self.reading = True
 
     def _pop_freed(self, count: int, room: int) -> ReadyMessages | None:
-        """Take the first freed messages of one extent. Return None if that must be read first, or the next one is corrupt."""
-        extent = self.extents.read(self._freed[0])
-        if extent is None:
+        """Take the first freed messages. Return None if the next one must be read first, or is corrupt."""
+        freed, first = self._freed, self.extents.read(self._freed[0])
+        if first is None:
             self.reading = True
             return None
-        if extent.first > self._freed[0]:
+        most = min(count, len(freed))
+        if first.first > freed[0] or most == 1:
             self._note_queued(-1)
-            self.ended((self._freed.pop(0),), ())
+            ordinal = freed.pop(0)
+            if first.first <= ordinal:  # half the cost of a batch
+                return self._taken(Message(ordinal, 0), first)
+            self.ended((ordinal,), ())
             return None
-        most = min(count, max(1, room // (extent.largest + extent.longest_headers)))
-        most = bisect_left(self._freed, extent.first + len(extent.frames), 0, min(most, len(self._freed)))
-        ordinals = self._freed[:most]
-        del self._freed[:most]
-        self._note_queued(-most)
+        parts: list[tuple[Extent, list[int]]] = []
+        extent: Extent | None = first
+        at, room = 0, max(room, first.largest + first.longest_headers)
+        while at < most and extent is not None and extent.first <= freed[at] and extent.has_ttl == first.has_ttl:
+            size = extent.largest + extent.longest_headers
+            stop = bisect_left(freed, extent.end, at, min(most, at + room // size))
+            if stop == at:
+                break
+            parts.append((extent, freed[at:stop]))
+            room -= (stop - at) * size
+            at = stop
+            extent = self.extents.read(freed[at]) if at < most else None
+        ordinals = freed[:at]
+        del freed[:at]
+        self._note_queued(-at)
         self._journal.requeue(ordinals, 1, 0, 0)
-        return self._batch(extent, GroupBatch(ordinals))
-
-    def _batch(self, extent: Extent, batch: GroupBatch) -> ReadyMessages:
-        """Return messages of an extent as `pop_ready` does."""
-        places = [ordinal - extent.first for ordinal in batch.ordinals]
-        ids = b"".join([extent.ids[place * ID_SIZE : (place + 1) * ID_SIZE] for place in places])
-        return batch, batch.ordinals[0], [extent.frames[place] for place in places], ids, extent
+        return _batch(ordinals, parts)
 
     def _pop_stretch(self, extent: Extent, count: int) -> ReadyMessages | None:
         if is_full(self):
@@ -145,16 +156,26 @@ class GroupedBacklog(QueuedBacklog):
             return super()._pop_stretch(extent, 1)
         most = min(self._limit(), extent.first + len(extent.frames), start + MOST_HELD - self.queued_count)
         stop = min(start + count, most)
-        groups = extent.groups(start, stop)
+        groups = self._next_groups(extent, start, stop)
         if not any(groups):
             return super()._pop_stretch(extent, stop - start)
         if self._become_heads(groups):
             taken = super()._pop_stretch(extent, stop - start)
             assert taken is not None
-            return GroupBatch(range(start, stop), groups, True), *taken[1:]
+            return GroupBatch(range(start, stop), (extent,), (), groups, True), *taken[1:]
         if stop < (further := min(start + LOOKED_AT_ONCE, most)):
-            groups += extent.groups(stop, further)
+            groups = self._next_groups(extent, start, further)
         return self._pop_heads(extent, groups, count)
+
+    def _next_groups(self, extent: Extent, first: int, end: int) -> list[bytes]:
+        """Return the groups of messages first..end of the sequence. The last of them may be asked for again."""
+        if end - first > LOOKED_AT_ONCE:
+            return extent.groups(first, end)
+        start, known = self._known
+        if not start <= first <= end <= start + len(known):
+            known = extent.groups(first, max(end, min(first + LOOKED_AT_ONCE, extent.end)))
+            start, self._known = first, (first, known)
+        return known[first - start : end - start]
 
     def _become_heads(self, groups: list[bytes]) -> bool:
         """Return True if all of these are different groups without a head, but have heads now."""
@@ -166,26 +187,41 @@ class GroupedBacklog(QueuedBacklog):
 
     def _pop_heads(self, extent: Extent, groups: list[bytes], count: int) -> ReadyMessages | None:
         """Take up to `count` of the next messages that may be delivered. `groups`: of all that may be looked at."""
-        start, taken, held = self.cursor, [], []
-        behind = self._behind
-        for ordinal, group in enumerate(groups, start):
-            if group in behind:
-                behind[group].append(ordinal)
-            elif self._becomes_head(group, ordinal):
-                taken.append(ordinal)
-                if len(taken) == count:
-                    break
-                continue
-            else:
-                self._hold_back(group, ordinal)
-            held.append(ordinal)
+        taken, held = self._choose(groups, count)
         super()._pop_stretch(extent, len(taken) + len(held))
         if held:
             self._note_queued(len(held))
             self._journal.requeue(held, 0, 0, 0)
         if not taken:
             return None
-        return self._batch(extent, GroupBatch(taken, is_run=taken[-1] - taken[0] == len(taken) - 1))
+        return _batch(taken, [(extent, taken)], taken[-1] - taken[0] == len(taken) - 1)
+
+    def _choose(self, groups: list[bytes], count: int) -> tuple[list[int], list[int]]:
+        """Make up to `count` of the next messages heads, or let them be of no group, and hold back the others before the last.
+
+        Return the ordinals of both, ascending. `groups`: of all that may be looked at.
+        """
+        taken: list[int] = []
+        names: list[bytes] = []
+        held: list[int] = []
+        busy, behind = self._groups, self._behind
+        for ordinal, group in enumerate(groups, self.cursor):
+            if group in busy:
+                held.append(ordinal)
+                if group in behind:
+                    behind[group].append(ordinal)
+                else:
+                    behind[group] = deque((ordinal,))
+                continue
+            taken.append(ordinal)
+            names.append(group)
+            if group:
+                busy.add(group)
+            if len(taken) == count:
+                break
+        heads = zip(taken, names, strict=True)
+        self._heads.update(heads if all(names) else [head for head in heads if head[1]])
+        return taken, held
 
     def _pop_first(self, queue: deque[tuple[int, Message]]) -> ReadyMessages | None:
         taken = super()._pop_first(queue)
@@ -202,10 +238,7 @@ class GroupedBacklog(QueuedBacklog):
         return None
 
     def _hold_back(self, group: bytes, ordinal: int) -> None:
-        behind = self._behind.get(group)
-        if behind is None:
-            behind = self._behind[group] = deque()
-        behind.append(ordinal)
+        self._behind.setdefault(group, deque()).append(ordinal)
 
     def untake_batch(self, batch: GroupBatch) -> None:
         if batch.ordinals:
@@ -217,42 +250,49 @@ class GroupedBacklog(QueuedBacklog):
     # ends
 
     def ended(self, ordinals: Sequence[int], groups: Sequence[bytes]) -> bool:
-        groups = groups or self._ended_heads(ordinals)
-        if not self._more_heads and self._behind.keys().isdisjoint(groups):
-            self._groups.difference_update(groups)
-            return False
-        before = self.held_count
-        for group in groups:
-            if self._more_heads.get(group):
-                self._more_heads[group] -= 1
-            elif group in self._behind:
-                self._free(group)
-            else:
-                self._groups.remove(group)
-        return self.held_count < before
+        groups, behind = groups or self._ended_heads(ordinals), self._behind
+        if self._more_heads:
+            groups = [group for group in groups if not self._has_more_heads(group)]
+        waiting = [group for group in groups if group in behind]
+        self._groups.difference_update(groups if not waiting else [group for group in groups if group not in behind])
+        self._free(waiting)
+        return bool(waiting)
+
+    def _has_more_heads(self, group: bytes) -> bool:
+        """Return True if the group has other heads than one that has ended."""
+        more = self._more_heads.pop(group, 0)
+        if more > 1:
+            self._more_heads[group] = more - 1
+        return more > 0
 
     def _ended_heads(self, ordinals: Sequence[int]) -> list[bytes]:
         """Forget those of these messages that are heads, and expect no others of them as heads. Return their groups."""
         if self._unknown:
             for ordinal in ordinals:
                 self._unknown.pop(ordinal, None)
-        heads = self._heads
-        return [heads.pop(ordinal) for ordinal in ordinals if ordinal in heads]
+        return [group for group in map(self._heads.pop, ordinals, repeat(b"")) if group]
 
-    def _free(self, group: bytes) -> None:
-        """Make the first message that is held back the head of its group, which is delivered next."""
-        behind = self._behind[group]
-        ordinal = behind.popleft()
-        if not behind:
-            del self._behind[group]
-        self._heads[ordinal] = group
+    def _free(self, groups: list[bytes]) -> None:
+        """Make the first message that is held back of each group the head, which is delivered next."""
+        if not groups:
+            return
+        behind, freed = self._behind, self._freed
+        ordinals = [behind[group].popleft() for group in groups]
+        for group in groups:
+            if not behind[group]:
+                del behind[group]
+        self._heads.update(zip(ordinals, groups, strict=True))
         self.reading = False
-        if ordinal not in self._came_back:
-            insort(self._freed, ordinal)
-        else:
-            message = self._came_back.pop(ordinal)
+        for ordinal in self._came_back.keys() & ordinals if self._came_back else ():
+            ordinals.remove(ordinal)
             self._note_queued(-1)
-            self.retry.appendleft((self.retry[0][0] if self.retry else self.cursor, message))
+            self.retry.appendleft((self.retry[0][0] if self.retry else self.cursor, self._came_back.pop(ordinal)))
+        if len(ordinals) > len(freed) // 32:  # else to sort costs more than to insert
+            freed += ordinals
+            freed.sort()
+        else:
+            for ordinal in ordinals:
+                insort(freed, ordinal)
 
     # all of them
 
@@ -280,6 +320,17 @@ class GroupedBacklog(QueuedBacklog):
 
     def __repr__(self) -> str:
         return f"<GroupedBacklog from {self.cursor}, {len(self._groups)} groups, {self.held_count} held back>"
+
+
+def _batch(ordinals: list[int], parts: list[tuple[Extent, list[int]]], is_run: bool = False) -> ReadyMessages:
+    """Return messages as `pop_ready` does. `parts`: (extent, those of the ordinals that it has)."""
+    frames: list[bytes] = []
+    for extent, part in parts:
+        first, all_frames = extent.first, extent.frames
+        frames += [all_frames[ordinal - first] for ordinal in part]
+    names = [frame[ID] for frame in frames]
+    batch = GroupBatch(ordinals, [extent for extent, _ in parts], names, is_run=is_run)
+    return batch, ordinals[0], frames, b"".join(names), parts[0][0]
 
 
 def is_full(backlog: Backlog) -> bool:

@@ -162,11 +162,21 @@ class InFlight:
         return run
 
     def hold_loose(
-        self, owner: DeliveryOwner, ordinals: Sequence[int], ids: bytes, now: int, deadline: int, stamps: bytes
+        self,
+        owner: DeliveryOwner,
+        ordinals: Sequence[int],
+        names: Sequence[bytes],
+        ids: bytes,
+        now: int,
+        deadline: int,
+        stamps: bytes,
     ) -> None:
-        """Do the same with messages whose ordinals ascend, and whose ids may be lower than others before."""
+        """Do the same with messages whose ordinals ascend, and whose ids may be lower than others before.
+
+        `names`: the ids one by one.
+        """
         run = Run(owner, ordinals[0], ids, 1, now, deadline, stamps)
-        run.loose = dict(zip(split_ids(ids), ordinals, strict=True))
+        run.loose = dict(zip(names, ordinals, strict=True))
         self._enter(run)
         run.order = run.handle
 
@@ -235,9 +245,13 @@ class InFlight:
         owner.stuck_at = NOT_STUCK
         if run.order > owner.answered:
             owner.answered, owner.answered_at = run.order, run.delivered
-        run.ids = run.ids[len(batch) :]
-        names = split_ids(batch)
-        ordinals = list(map(run.loose.pop, names))
+        if len(batch) == len(run.ids):  # nearly always
+            names, ordinals = list(run.loose), list(run.loose.values())
+            run.ids, run.loose = b"", {}
+        else:
+            run.ids = run.ids[len(batch) :]
+            names = split_ids(batch)
+            ordinals = list(map(run.loose.pop, names))
         for name in names:
             del self._loose[name]
         self._note_taken(run, len(names))

@@ -59,7 +59,7 @@ def _ready(channel: Channel, after: str, limit: int) -> Page:
     found: list[ListedMessage] = []
     if not after or after[0] == "r":
         passed = int(after[1:] or 0) if after else 0
-        returned = islice(channel.backlog.returned(), passed, passed + limit)
+        returned = islice(channel.backlog.returned(passed), limit)
         found = [ListedMessage(message.ordinal, message.attempts) for message in returned]
         if len(found) == limit:
             return found, f"r{passed + limit}"
@@ -75,18 +75,21 @@ def _ready(channel: Channel, after: str, limit: int) -> Page:
 
 def _in_flight(channel: Channel, after: int, limit: int) -> Page:
     """List messages in flight by ordinal. A place is an ordinal."""
-
-    def members() -> Iterator[tuple[int, int, Run]]:
-        for place, run in enumerate(channel.in_flight.runs()):
-            if run.loose is not None:
-                yield from ((ordinal, place, run) for ordinal in run.loose.values() if ordinal > after)
-                continue
-            first = run.first + run.head
-            yield from (
-                (ordinal, place, run) for ordinal in islice(range(max(first, after + 1), first + len(run)), limit + 1)
-            )
-
-    found = nsmallest(limit + 1, members())  # the place in the queue decides before runs would be compared
+    runs = list(enumerate(channel.in_flight.runs()))
+    # runs in order do not overlap, so the first ones have the lowest ordinals
+    in_order = sorted((run.first + run.head, place, run) for place, run in runs if run.loose is None)
+    spans = ((range(max(first, after + 1), first + len(run)), place, run) for first, place, run in in_order)
+    members: Iterator[tuple[int, int, Run]] = (
+        (ordinal, place, run) for ordinals, place, run in spans for ordinal in ordinals
+    )
+    loose = (
+        (ordinal, place, run)
+        for place, run in runs
+        if run.loose is not None
+        for ordinal in run.loose.values()
+        if ordinal > after
+    )
+    found = nsmallest(limit + 1, chain(islice(members, limit + 1), loose))  # the place decides before runs are compared
     page = [
         ListedMessage(ordinal, run.attempts, due=run.deadline, owner=run.owner) for ordinal, _, run in found[:limit]
     ]

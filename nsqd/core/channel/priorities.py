@@ -276,9 +276,9 @@ class PriorityBacklog(QueuedBacklog):
         heads += [message for _, message in islice(self._unsorted, 1)]
         return min(heads, key=lambda message: message.ordinal, default=None)
 
-    def returned(self) -> Iterator[Message]:
+    def returned(self, start: int = 0) -> Iterator[Message]:
         urgent, late = self._queues[:USUAL_PRIORITY], self._queues[USUAL_PRIORITY:]
-        return (message for _, message in chain(self._unsorted, *urgent, self.retry, *late))
+        return (message for _, message in islice(chain(self._unsorted, *urgent, self.retry, *late), start, None))
 
     def check(self) -> None:
         super().check()

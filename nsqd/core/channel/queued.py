@@ -5,6 +5,7 @@ Each of them has a record in the log, as one that came back without a delivery, 
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 
 from nsqd.core.channel.backlog import Backlog
 from nsqd.core.sequence.ahead import Ahead
@@ -54,15 +55,15 @@ class QueuedBacklog(Backlog):
         if queued:
             self._keep_queued(lambda ordinal: ordinal not in ordinals)
             self._note_queued(-len(queued))
-        return super().remove_retried(ordinals) + queued
+        return queued + super().remove_retried(set(ordinals).difference(message.ordinal for message in queued))
 
     def give_up(self) -> tuple[Ahead, deque[tuple[int, Message]]]:
         self._release_all()
         return super().give_up()
 
-    def returned(self) -> Iterator[Message]:
-        yield from super().returned()
-        yield from self._queued()
+    def returned(self, start: int = 0) -> Iterator[Message]:
+        yield from super().returned(start)
+        yield from islice(self._queued(), max(0, start - len(self.retry)), None)
 
     def check(self) -> None:
         super().check()

@@ -19,8 +19,8 @@ from nsqd.core.message.ids import Ids
 RESPONSE, ERROR, MESSAGE, MESSAGE_WITH_HEADERS = 0, 1, 2, 3
 HEADER_SIZE = 34  # bytes before the body
 ID_SIZE = 16
-# the bytes of a frame that hold its type, its publish time and its attempts
-TYPE, STAMP, ATTEMPTS = slice(4, 8), slice(8, 16), slice(16, 18)
+# the bytes of a frame that hold its type, its publish time, its attempts and its id
+TYPE, STAMP, ATTEMPTS, ID = slice(4, 8), slice(8, 16), slice(16, 18), slice(18, 34)
 
 HEAD = Struct(">iiqH")
 _REST = Struct(">iqH")

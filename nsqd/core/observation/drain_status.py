@@ -19,7 +19,7 @@ class DrainStatus(NamedTuple):
 
     depth: int = 0  # messages: those that are not distributed yet, and those that are ready in a channel
     in_flight: int = 0
-    deferred: int = 0
+    deferred: int = 0  # also follow-ups, which wait for their batch
     buried: int = 0  # messages, and jobs
     jobs: int = 0  # of tubes: ready, reserved or delayed
 
@@ -34,7 +34,11 @@ class DrainStatus(NamedTuple):
 
 
 def drain_statuses(broker: Broker, *aside: str) -> Iterator[DrainStatus]:
-    """Yield what is left in every topic and reader, except the topics `aside`. The caller may continue in later turns."""
+    """Yield what is left in every topic and reader, except the topics `aside`, and the follow-ups of batches.
+
+    The caller may continue in later turns.
+    """
+    yield DrainStatus(deferred=sum(one.context.batches.follow_up_count for one in broker.logs))
     for topic in [topic for one in broker.logs for topic in one.topics.values()]:
         if topic.deleted or topic.name in aside:
             continue

@@ -1,6 +1,6 @@
 """Extents: stretches of a topic's sequence, as storage hands them to readers."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import islice
 from operator import itemgetter
@@ -12,7 +12,7 @@ from penstock.protocol.headers import USUAL_PRIORITY, pack_headers
 _start = itemgetter(0)
 
 
-def _stamp(wall: int, ttl: int) -> bytes:
+def limit_at(wall: int, ttl: int) -> bytes:
     """Return the bytes in a frame of the time `ttl` ns before `wall` (ns since the epoch); 0: of the earliest time."""
     return max(0, wall - ttl).to_bytes(8, "big") if ttl else bytes(8)
 
@@ -83,9 +83,15 @@ class Extent:
     def groups(self, first: int, end: int) -> list[bytes]:
         """Return the group of each of the messages first..end."""
         place = max(0, bisect_right(self.headers, first, key=_start) - 1)
-        own = self.headers[place : place + end - first]
-        if len(own) == end - first and own[0][0] == first and own[-1][1] == end:  # one entry for each message
-            return groups_in([packed for _, _, packed in own])
+        own = self.headers[place : bisect_left(self.headers, end, place, key=_start)]
+        if own and own[0][0] <= first and own[-1][1] >= end:
+            groups = groups_in([packed for _, _, packed in own])
+            count = own[-1][1] - own[0][0]
+            if len(own) < count:  # there are gaps, or entries of several messages
+                for index in reversed([at for at, (start, stop, _) in enumerate(own) if stop - start > 1]):
+                    groups[index : index + 1] = [groups[index]] * (own[index][1] - own[index][0])
+            if len(groups) == count:
+                return groups if count == end - first else groups[first - own[0][0] : end - own[0][0]]
         groups = [b""] * (end - first)
         for start, stop, packed in self.attributed(first, end):
             groups[start - first : stop - first] = [group_in(packed)] * (stop - start)
@@ -107,11 +113,11 @@ class Extent:
         A message expires `ttl` ns (0: never) after its publish, or earlier if it has a ttl of its own. A frame that is gone
         has expired. `wall`: ns since the epoch.
         """
-        frames, limit = self.frames[first - self.first : end - self.first], _stamp(wall, ttl)
+        frames, limit = self.frames[first - self.first : end - self.first], limit_at(wall, ttl)
         expired = [frame[STAMP] < limit for frame in frames]
         for start, stop, packed in self.attributed(first, end) if self.has_ttl else ():
             if own := ttl_in(packed):
-                limit, part = _stamp(wall, own), slice(start - first, stop - first)
+                limit, part = limit_at(wall, own), slice(start - first, stop - first)
                 expired[part] = [
                     was or frame[STAMP] < limit for was, frame in zip(expired[part], frames[part], strict=True)
                 ]

@@ -84,6 +84,9 @@ class ReaderJournal(Protocol):
     def finish(self, first: int, count: int) -> None:
         """Record that the reader is done with messages first..first+count."""
 
+    def finish_each(self, ordinals: list[int]) -> None:
+        """Record that the reader is done with these messages, ascending."""
+
     def finish_all(self, end: int) -> None:
         """Record that the reader is done with everything before `end`.
 
@@ -168,6 +171,9 @@ class TopicJournal(Extents, Protocol):
         `has_limit`: the replies wait for the last mark, which is that of the copies, until a limit of their own.
         `gate` is not None afterwards.
         """
+
+    def await_copies(self, count: int) -> tuple[Mark, ...]:
+        """Note that something waits until `count` nodes have the records of this turn, however late. Returns its marks."""
 
     def distribute(self, first: int, end: int, references: int) -> None:
         """Record that messages first..end, published before, now belong to each of the topic's `references` readers."""

@@ -5,7 +5,8 @@ a finished message is released at once. Tombstones are swept when they outnumber
 size <= 2 x live + 64 after any sequence of calls (a property test holds this).
 """
 
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush, nsmallest
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -37,6 +38,12 @@ class DueQueue(Generic[T]):
         if len(self._heap) > 2 * len(self._items) + SLACK:
             self._sweep()
         return item
+
+    def remove_chosen(self, is_chosen: Callable[[T], bool]) -> list[tuple[int, T]]:
+        """Take out the chosen items. Return (due, item) for each. This walks all items."""
+        items = self._items
+        chosen = [(due, handle) for due, handle in self._heap if handle in items and is_chosen(items[handle])]
+        return [(due, item) for due, handle in chosen if (item := self.remove(handle)) is not None]
 
     def pop_due(self, now: int, limit: int) -> list[T]:
         """Take out and return up to `limit` items that are due at or before `now` (ns), the earliest first."""
@@ -79,6 +86,25 @@ class DueQueue(Generic[T]):
     def entries(self) -> list[tuple[int, T]]:
         """Return (due, item) for all items, in no promised order."""
         return [(due, self._items[handle]) for due, handle in self._heap if handle in self._items]
+
+    def ascending(self) -> Iterator[tuple[int, int, T]]:
+        """Yield (due, handle, item) for all items in order. They must not change meanwhile. The first n cost n log n."""
+        heap, items = self._heap, self._items
+        ahead = [(heap[0], 0)] if heap else []
+        while ahead:
+            (due, handle), place = heappop(ahead)
+            if handle in items:
+                yield due, handle, items[handle]
+            for child in range(2 * place + 1, min(2 * place + 3, len(heap))):
+                heappush(ahead, (heap[child], child))
+
+    def after(self, place: tuple[int, int], count: int, is_chosen: Callable[[T], bool]) -> list[tuple[int, int, T]]:
+        """Return the first `count` of (due, handle, item) after a place (due, handle) that are chosen. This walks all items."""
+        items = self._items
+        found = nsmallest(
+            count, (one for one in self._heap if one > place and one[1] in items and is_chosen(items[one[1]]))
+        )
+        return [(due, handle, items[handle]) for due, handle in found]
 
     def __len__(self) -> int:
         return len(self._items)

@@ -6,6 +6,7 @@ ordinal in the low ones. A stale entry, whose job has changed since, stays until
 the jobs. lifetimes.py knows when jobs with a time to live go, in whatever state they are.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
 from heapq import heappush
@@ -41,7 +42,8 @@ class JobTable:
         self.jobs = JobPages() if jobs is None else jobs
         self.counts = dict.fromkeys(JobState, 0)
         self.urgent = 0  # number of ready jobs with a priority below URGENT
-        self.buried: dict[int, None] = {}  # ordinals, the first buried first
+        # ordinals, the first buried first; a dict would walk over all that were taken out before it finds the next one
+        self.buried: OrderedDict[int, None] = OrderedDict()
         self._last_burial = 0  # the number that the last burial got
         self._orders = {state: Entries() for state in _IN_ORDER}  # with an entry for every job
         self.lifetimes = Lifetimes(self.jobs)

@@ -6,6 +6,7 @@ instead of this module.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import repeat
 from typing import Protocol
 
 from nsqd.core import records
@@ -182,6 +183,11 @@ class LogTopic(RetainedExtents):
         recorder.promise(marks)
         return marks
 
+    def await_copies(self, count: int) -> tuple[Mark, ...]:
+        marks = self._modes.marks_of(self._mode, count, has_limit=True)
+        self._recorder.promise(marks)
+        return marks
+
     def _await_writing(self) -> None:
         if not self._is_noted:
             self._is_noted = True
@@ -328,6 +334,12 @@ class LogReader:
         if not self._is_collecting:
             self._collect()
 
+    def finish_each(self, ordinals: list[int]) -> None:
+        self._sequence.drop_each(ordinals)
+        self._finished += zip(ordinals, repeat(1))
+        if not self._is_collecting:
+            self._collect()
+
     def advance(self, cursor: int) -> None:
         self._cursor = cursor
         if not self._is_collecting:
@@ -367,8 +379,7 @@ class LogReader:
 
     def requeue(self, ordinals: Collection[int], attempts: int, failures: int, due: int) -> None:
         self._write_cursor()
-        pack, due = records.RETURNED.pack, self._recorder.clock.at(due)
-        returned = b"".join([pack(ordinal, attempts, failures, due) for ordinal in ordinals])
+        returned = records.pack_returned(ordinals, attempts, failures, self._recorder.clock.at(due))
         content = records.CHANNEL_OF.pack(self._topic.number, self._number) + returned
         self._recorder.append((RecordKind.REQUEUE, content, b""))
 

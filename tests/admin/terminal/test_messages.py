@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from admin.terminal import messages
 from tests.admin.terminal.program import Terminal, post
 from tests.cases import each
 from tests.disque_client import Client as Disque
@@ -67,7 +68,9 @@ def test_an_action_on_a_state_takes_the_first_of_all_nodes(channel: list[LocalNo
     assert terminal("peek", "t", "c") == (0, "", "")
 
 
-def test_dead_letters_are_redriven_by_filters_at_a_rate(channel: list[LocalNode], terminal: Terminal) -> None:
+def test_dead_letters_are_redriven_by_filters_at_a_rate(
+    channel: list[LocalNode], terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for node, bodies in zip(channel, (("x1", "x2", "y1"), ("x3",)), strict=True):
         for body in bodies:
             sent = {"X-Nsq-Header-dead-letter-topic": "t", "X-Nsq-Header-why": body[0]}
@@ -75,9 +78,14 @@ def test_dead_letters_are_redriven_by_filters_at_a_rate(channel: list[LocalNode]
         post(node, "/pub", "no dead letter", topic="dead")
         post(node, "/channel/create", topic="dead", channel="c")
     redrive = ("redrive", "dead", "c", "--state", "ready", "--all")
-    assert terminal(*redrive, "--dry-run")[2] == "would redrive 4 of 4 ready in dead/c on 2 nodes\n"
-    for filters, count in ((("--grep", "x"), 3), (("--header", "why=y"), 1), (("--older", "1h"), 0)):
-        assert f"would redrive {count} of {count} ready" in terminal(*redrive, *filters, "--dry-run")[2]
+    would = "would redrive all that match, of 6 ready in dead/c on 2 nodes"
+    for filters, count in (((), 4), (("--grep", "x"), 3), (("--header", "why=y"), 1), (("--older", "1h"), 0)):
+        assert terminal(*redrive, *filters, "--dry-run")[2] == f"{would}: {count} match\n"
+    for name, count in (("MOST_EXAMINED", 2), ("EXAMINED_AT_ONCE", 1)):
+        monkeypatch.setattr(messages, name, count)
+    assert terminal(*redrive, "--header", "why=x", "--dry-run")[2] == f"{would}: 2 of the first 2 match\n"
+    code, _, error = terminal(*redrive[:-1], "--count", "3")
+    assert (code, "would redrive up to 3 that match, of 6" in error) == (2, True)
     assert terminal(*redrive, "--header", "why=x", "--rate", "100", "--yes")[:2] == (0, "3 moved\n")
     assert sorted(terminal("peek", "t", "c", "-n", "20")[1].split()) == ["a", "b", "c", "d", "x1", "x2", "x3"]
     assert sorted(terminal("peek", "dead", "c")[1].split("\n")) == ["", "no dead letter", "no dead letter", "y1"]

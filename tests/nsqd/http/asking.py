@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -69,6 +69,9 @@ class Bridge:
         return function()
 
     observe = call
+
+    async def call_each(self, steps: Iterator[Any]) -> list[Any]:
+        return list(steps)
 
 
 def http_node(broker: Broker, **more: Any) -> Any:

@@ -1,10 +1,13 @@
 """/channel/messages/finish, requeue, kick, bury and move: in every state, by offset and by state, and what is refused."""
 
-from typing import Any
+from typing import Any, cast
 
+from nsqd.core.channel.actions import ChosenMessage
+from nsqd.http.inspection import FrameLookup
+from nsqd.http.message_actions import _in_turns
 from tests.cases import each
 from tests.local_node import LocalNode
-from tests.nsqd.http.asking import drained, get
+from tests.nsqd.http.asking import drained, get, post
 from tests.nsqd.http.test_messages import STATES, act, in_every_state, look, publish
 
 
@@ -70,6 +73,24 @@ def test_dead_letters_go_back_to_where_they_come_from_and_begin_afresh(node: Loc
     (found,) = look(node, "elsewhere", "ready")["messages"]
     assert found["headers"] == headers | {"dead-letter-topic": "gone"}
     assert counts(node, "failed") == (3, 0, 0, 0)
+
+
+def test_messages_are_moved_some_in_each_turn_and_as_many_as_the_target_takes(node: LocalNode) -> None:
+    publish(node, "many", *[b"x"] * 250)
+    publish(node, "small")
+    post(node, "/topic/config", topic="small", max_length=150)
+    assert act(node, "move", "many", state="ready", count=1000, to="small") == {"moved": 200}
+    assert act(node, "move", "many", state="ready", count=1000, to="small") == (429, "TOPIC_FULL")
+    assert act(node, "move", "many", state="ready", count=1000, to="other") == {"moved": 50}
+    assert counts(node, "many") == (0, 0, 0, 0)
+
+
+@each("sizes, parts", [([1] * 250, [100, 100, 50]), ([400_000] * 4, [3, 1]), ([3_000_000, 1, 1], [1, 2]), ([], [])])
+def test_a_turn_acts_on_a_bounded_number_of_messages_and_bytes(sizes: list[int], parts: list[int]) -> None:
+    look = FrameLookup(cast(Any, None))
+    look.frames = dict(enumerate(map(bytes, sizes)))
+    chosen = [ChosenMessage(ordinal, b"") for ordinal in look.frames]
+    assert list(map(len, _in_turns(chosen, look))) == parts
 
 
 @each("what, arguments, error", [

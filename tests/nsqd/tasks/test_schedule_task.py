@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from nsqd.core.broker import Broker
+from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.ids import NoIds
 from nsqd.core.recovery import recover
 from nsqd.core.scheduling.recurrence import At, Cron, Every, Recurrence
@@ -19,8 +20,9 @@ from nsqd.core.shards import Attachment, promoted_broker
 from nsqd.storage.log.opening import LogOptions, Simulated, open_log
 from nsqd.storage.log.succession import succeed
 from nsqd.tasks import schedule_task
+from nsqd.tasks.batch_task import BatchTask
 from nsqd.tasks.schedule_task import AT_ONCE, ScheduleTask
-from shared.topic_config import Durability
+from shared.topic_config import Durability, TopicConfig
 from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import (
@@ -41,17 +43,17 @@ class Sent:
     """Calls that wait until messages are safe."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        self._waiting: list[Callable[[], None]] = []
+        self.marks: list[tuple[Mark, ...]] = []  # of all calls
 
-    def __call__(
-        self, marks: tuple[Mark, ...], then: Callable[[], None], refused: Callable[[], None] = lambda: None
-    ) -> None:
-        self._waiting.append((then, refused))
+    def __call__(self, marks: tuple[Mark, ...], then: Callable[[], None]) -> None:
+        self._waiting.append(then)
+        self.marks.append(marks)
 
-    def arrive(self, in_time: bool = True) -> None:
+    def arrive(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for then, refused in waiting:
-            (then if in_time else refused)()
+        for then in waiting:
+            then()
 
 
 class World:
@@ -159,10 +161,7 @@ def test_a_node_that_promotes_a_log_publishes_by_its_schedules_behind_the_last_t
     node.turn()
     assert (own.noted, source.noted) == ({("t", "n"): START + 10}, {("t", "n"): START + 10 * is_noted})
     assert not task.publish_batch(START + 10)
-    sent.arrive(in_time=False)
     assert list(source.known) == [("t", "n")]
-    assert task.publish_batch(START + 10)  # it is taken over again
-    node.turn()
     sent.arrive()
     assert (list(own.known), list(source.known)) == ([("t", "n")], [])
     assert task.publish_batch(START + 20)
@@ -170,6 +169,64 @@ def test_a_node_that_promotes_a_log_publishes_by_its_schedules_behind_the_last_t
     assert node.broker.topics["t"].intake.message_count == 1
     clock = node.clock.after(SECOND, 5 * SECOND, rebooted=False)
     assert SimNode(node.disk.kill(), clock=clock).broker.context.schedules.known == own.known
+
+
+def test_a_tick_that_another_promoted_log_has_is_not_published() -> None:
+    leader, _, _ = with_schedule()
+    other, node, sent = SimNode(), SimNode(), Sent()
+    attributes = leader.broker.context.schedules.known["t", "n"].attributes(START + 10)
+    other.broker.topic("t").publish_with([b"x"], attributes)
+    other.turn()
+    task = ScheduleTask(node.broker, sent, lambda: None)
+    for one in (leader, other):
+        promote(node, one.disk.kill())
+    while task.publish_batch(START + 15):
+        node.turn()
+        sent.arrive()
+    assert node.broker.topics["t"].intake.message_count == 0
+    assert node.broker.context.schedules.noted == {("t", "n"): START + 10}
+
+
+def test_what_leaves_a_promoted_log_waits_for_its_copies_however_late_they_come() -> None:
+    leader, _, _ = with_schedule()
+    for body, header in ((b"member", "batch"), (b"bye", "after")):
+        leader.broker.topic("t").publish_with([body], Attributes(((header, "b"),)))
+    consumer, inbox = leader.subscribe("t", "c")
+    leader.turn(lambda: leader.broker.context.batches.close("b", START))
+    consumer.finish(inbox.take()[0].id)
+    leader.turn()
+    node, sent = SimNode(), Sent()
+    node.turn(lambda: node.broker.topic("t").channel("c") and None)
+    copies = node.log.store.copies
+    promote(node, leader.disk.kill())
+    schedules, batches = ScheduleTask(node.broker, sent, lambda: None), BatchTask(node.broker, sent, lambda: None)
+    for count in (2, 3):
+        node.broker.set_copies(count)
+        node.broker.topic("t").configure(TopicConfig(replicate=count))  # when this changes, other copies are waited for
+        sent.marks.clear()
+        for _ in range(4):  # it finds that the batch is done
+            schedules.publish_batch(START)
+            batches.step(START)
+            node.turn()
+        assert [copies.copied(count, True, has_limit=True) in marks for marks in sent.marks] == [True, True]
+        assert not any(copies.copied(count, True) in marks for marks in sent.marks)
+    sent.arrive()
+    batches.step(START)
+    assert not batches._awaited
+
+
+def test_no_more_schedules_move_at_a_time_than_a_turn_can_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule_task, "MOST_MOVING", 1)
+    monkeypatch.setattr(schedule_task, "AT_ONCE", 1)
+    leader, _, _ = with_schedule()
+    leader.turn(lambda: add(leader.broker.context.schedules, "other"))
+    node, sent = SimNode(), Sent()
+    promoted = promote(node, leader.disk.kill())
+    task = ScheduleTask(node.broker, sent, lambda: None)
+    for left in (1, 0):
+        assert [task.publish_batch(START), task.publish_batch(START)] == [True, False]
+        sent.arrive()
+        assert len(promoted.context.schedules.known) == left
 
 
 @pytest.mark.parametrize("is_new", [False, True])

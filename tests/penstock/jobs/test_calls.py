@@ -25,6 +25,7 @@ WIDE = memoryview(b"abcd").cast("I")  # one item of four bytes
     (calls.put_unique("t", "k", b"ab", 1, 2, 3), b"put-unique k 1 2 3 2\r\nab\r\n"),
     (calls.put_unique("t", "k", b"ab", 1, 2, 3, True), b"put-unless-pending k 1 2 3 2\r\nab\r\n"),
     (calls.put_batch("t", "b", b"ab", 1, 2, 3), b"put-batch b 1 2 3 2\r\nab\r\n"),
+    (calls.put_grouped("t", "g", b"ab", 1, 2, 3), b"put-grouped g 1 2 3 2\r\nab\r\n"),
     (calls.close_batch("b"), b"close-batch b\r\n"), (calls.stats_batch("b"), b"stats-batch b\r\n"),
     (calls.use("t"), b"use t\r\n"), (calls.watch("t"), b"watch t\r\n"), (calls.ignore("t"), b"ignore t\r\n"),
     (calls.reserve(5), b"reserve-with-timeout 5\r\n"), (calls.reserve_job(7), b"reserve-job 7\r\n"),
@@ -50,6 +51,7 @@ WITH_A_NAME: list[Callable[[str], Call[Any]]] = [
     lambda name: calls.pause_tube(name, 1), lambda name: calls.move_job(1, name),
     lambda name: calls.list_jobs(name, "ready", 1, 0), lambda name: calls.put_unique("t", name, b"", 1, 0, 1),
     calls.close_batch, calls.stats_batch, lambda name: calls.put_batch("t", name, b"", 1, 0, 1),
+    lambda name: calls.put_grouped("t", name, b"", 1, 0, 1),
 ]  # fmt: skip
 
 
@@ -121,3 +123,21 @@ class Idle(Commands[Any]):
 def test_a_wrong_type_is_an_error_before_the_connection_is_used(method: str, arguments: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError):
         getattr(Idle("h:1"), method)(*arguments)
+
+
+class Made(Commands[Any]):
+    """A client that returns the calls that both clients perform."""
+
+    def perform(self, work: Any) -> Any:
+        return work
+
+
+def test_a_put_names_a_batch_or_a_group() -> None:
+    client = Made("h:1", use="t")
+    for word in ("batch", "group"):
+        call = client.put(b"x", **{word: "a"})
+        assert call == getattr(calls, {"batch": "put_batch", "group": "put_grouped"}[word])(
+            "t", "a", b"x", 65536, 0, 60
+        )
+    with pytest.raises(ValueError, match="a batch or a group"):
+        client.put(b"x", batch="a", group="b")

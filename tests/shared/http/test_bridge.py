@@ -1,6 +1,7 @@
 """Calls from HTTP into the daemon: what promises something waits until `deliver`, and what only looks waits for nothing."""
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
@@ -59,3 +60,30 @@ async def test_what_a_callback_is_called_with_is_waited_for() -> None:
     bridge = Bridge(lambda: bridge.deliver(bridge.serve()))
     assert await bridge.wait(lambda done: done()) is True
     assert await bridge.wait(lambda done: done(False)) is False
+
+
+@on_asyncio
+async def test_steps_run_in_turns_of_their_own_and_are_answered_together() -> None:
+    bridge, served = Bridge(lambda: served.extend(bridge.serve())), []
+    answer = asyncio.ensure_future(bridge.call_each(iter("ab")))
+    while len(served) < 3:  # two steps, and the end
+        await asyncio.sleep(0)
+    bridge.deliver(served[1:])
+    await asyncio.sleep(0)
+    assert not answer.done()
+    bridge.deliver(served[:1])
+    assert await answer == ["a", "b"]
+
+
+@on_asyncio
+async def test_a_step_that_fails_is_the_last_one() -> None:
+    def steps() -> Iterator[int]:
+        yield 1
+        raise HttpError(429, "TOPIC_FULL")
+
+    bridge = Bridge(lambda: bridge.deliver(bridge.serve()))
+    with pytest.raises(HttpError, match="TOPIC_FULL"):
+        await bridge.call_each(steps())
+    bridge.close()
+    with pytest.raises(HttpError, match="EXITING"):
+        await bridge.call_each(steps())

@@ -6,7 +6,8 @@ becomes a log of its own, which this node serves like a promoted one. The copy i
 here and the leader agrees.
 
 The old log of this node, which another node has promoted, is such a copy, too: it was salvaged when the node made its new
-log. It is removed when its log is closed (closing.py). Until then another leader may have less: then it is salvaged once more.
+log. It is removed when its log is closed (closing.py), and the node that closed it agrees. Until then another leader may have
+less: then it is salvaged once more.
 
 Nothing here does input or output by itself: `DivergedDirectory` and `Work` do.
 
@@ -294,6 +295,11 @@ class Salvage(Part):
             return
         self.copies.pop(copy.name, None)
         log.info("CLUSTER: removed %s: everything in it is elsewhere", copy.name)
+
+    def is_agreed(self, log_id: bytes) -> bool:
+        """Return True if the leader of a log, or the node that closed it, knows what this node has salvaged. Any thread."""
+        copies = list(self.copies.values())
+        return self._is_finished and all(copy.agreed is not None for copy in copies if copy.log_id == log_id)
 
     def has_unserved_log(self) -> bool:
         return any(not (copy.note or copy.agreed or copy.failure) for copy in self.copies.values())

@@ -105,6 +105,25 @@ def test_a_node_that_comes_later_learns_of_it_from_any_other() -> None:
     assert late.received == [WORD.log_id]
 
 
+def test_a_node_that_closed_a_log_and_lost_its_disk_learns_that_and_passes_it_on() -> None:
+    network = Network(6)
+    first, second, third = nodes_of(network, 3)
+    cut = {(one.member.own.address, third.member.own.address) for one in (first, second)}
+    network.cut.update(cut, {(there, here) for here, there in cut})
+    first.closed.close(WORD, 2)
+    first.write()
+    network.run(1)
+    second.write()
+    network.kill(first.member)
+    network.run(30)  # so that it is suspected
+    first = Node(network.start(0, seeds=[second.member.own.address]))
+    network.cut.clear()
+    network.run(60)
+    for node in (first, third):
+        node.write()
+        assert node.closed.is_closed(WORD.log_id)
+
+
 def test_who_waits_for_a_node_that_is_forgotten_waits_no_more() -> None:
     network = Network(5)
     first, second = nodes_of(network, 2)

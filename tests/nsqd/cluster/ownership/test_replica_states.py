@@ -77,6 +77,7 @@ class OneFollower:
         self.in_sync = InSync(Followers((1,), 2, 2), 100, 5)
         self.followers: dict[int, Any] = {}
         self.source = SimpleNamespace(log_id=LOG_ID, epoch=FIRST, end=100, is_broken=False)
+        self.has_news = False
 
 
 def test_all_nodes_get_the_in_sync_followers_since_when_and_whether_they_have_everything() -> None:
@@ -100,6 +101,13 @@ def test_all_nodes_get_the_in_sync_followers_since_when_and_whether_they_have_ev
     leader_side.followers[1] = SimpleNamespace(link=link, is_caught_up=True)
     cluster.links = {1: link}
     assert tick() == [(LOG_ID, FIRST, 150, {1}, link, True)]
+    elections.reports.clear()
+    reports.pump(0)
+    assert elections.reports == [], "nothing is new"
+    leader_side.has_news = True
+    reports.pump(0)
+    reports.pump(0)
+    assert elections.reports == [(LOG_ID, FIRST, 150, {1}, link, True)], "at once, and once"
     leader_side.followers[1].link = None  # the follower of a connection before
     assert tick() == [(LOG_ID, FIRST, 150, {1}, link, False)]
     leader_side.in_sync.change(Followers((), 2, 2), 210)

@@ -10,7 +10,10 @@ from nsqd.cluster.promotion.closing import CHECK_EVERY, Closing
 from nsqd.cluster.promotion.promotions import CLOSED, SERVING
 from nsqd.cluster.wire.node_identity import Member, Standing
 from nsqd.core.broker import Broker
+from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.epoch import Epoch
+from nsqd.core.scheduling.recurrence import At
+from nsqd.core.scheduling.table import Missed, Schedule
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.followers import Followers
 from shared.topic_config import TopicConfig
@@ -55,6 +58,7 @@ class ClosingNode:
         self.cluster = Network(1).start(1).cluster
         self.closed = ClosedLogs(self.cluster, lambda then: then(True))
         self.old_logs, self.own_end = FakeOldLogs([bytes(16), self.log_id]), 50
+        self.is_agreed = True  # the node that closed a log knows what this one salvaged
         self.own = FakeOrigin(self.node)
         leader_sides = {self.log_id: FakeOrigin(self.node)}
         self.copying = SimpleNamespace(leader_side=self.own, leader_sides=leader_sides, replicas=self.node.replicas)
@@ -65,7 +69,7 @@ class ClosingNode:
         work = self.node.work
         arguments = self.cluster, self.closed, self.node.promotions, self.copying, self.old_logs, work
         self.cluster.parts[:] = [self.node.promotions]
-        closing = Closing(*arguments, lambda: self.own_end)
+        closing = Closing(*arguments, lambda: self.own_end, lambda log_id: self.is_agreed)
         self.cluster.add(closing)
         return closing
 
@@ -159,6 +163,30 @@ def test_a_log_that_owes_or_retains_something_is_not_closed() -> None:
     assert node.closed.is_closed(node.log_id), "no node waits for it"
 
 
+def test_a_log_with_a_schedule_or_with_a_part_of_a_batch_that_is_not_done_is_not_closed() -> None:
+    node = closing_node()
+    broker = node.node.promotions.logs[node.log_id].broker
+    schedules, batches = broker.context.schedules, broker.context.batches
+    broker.begin(broker.now, broker.wall)
+    schedules.put(Schedule("t", "s", At(9), Missed.ONCE, b"", (), 0))
+    broker.topics["t"].publish_with([b"member"], Attributes((("batch", "b"),)))
+    broker.topics["t"].publish_with([b"follow-up"], Attributes((("after", "b"),)))
+    broker.commit()
+    emptied(broker)
+    node.know(b"n" * 16, Standing.LEFT)
+    for end in (
+        lambda: schedules.remove(("t", "s")), lambda: batches.close("b", 0),
+        lambda: [batches.find_done(1, 9) for _ in "12"], lambda: batches.note_followed(batches.known["b"], [0]),
+    ):  # fmt: skip
+        node.look()
+        assert not node.closed.is_closed(node.log_id)
+        broker.begin(broker.now, broker.wall)
+        end()
+        broker.commit()
+    node.look()
+    assert node.closed.is_closed(node.log_id)
+
+
 def test_a_start_removes_what_the_last_run_has_closed_and_does_not_serve_it() -> None:
     node = closing_node(standing=Standing.MEMBER)
     node.reopen()
@@ -241,6 +269,10 @@ def test_a_replica_of_a_closed_log_goes_and_so_does_an_old_log_once_the_own_log_
     node.look()
     assert node.old_logs.left == [bytes(16), node.log_id], "the follower lacks the last byte"
     node.own.followers[2].durable = 50
+    node.is_agreed = False
+    node.look()
+    assert node.old_logs.left == [bytes(16), node.log_id], "another node would salvage the same tail"
+    node.is_agreed = True
     node.look()
     assert node.old_logs.left == [bytes(16)]
 

@@ -127,6 +127,25 @@ def test_messages_of_groups_that_are_taken_together_end_one_by_one(on_expire: On
     node.broker.check()
 
 
+def test_a_message_with_a_ttl_that_was_held_back_is_not_delivered_late_together_with_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stored_extent, "EXTENT_MESSAGES", 2)
+    node = Node()
+    topic = node.broker.topic("t")
+    topic.configure(TopicConfig(ordering=Ordering.GROUP))
+    client, inbox = node.subscribe("t", "c", 9)
+    for body in (b"a1", b"b1", b"c1", b"a2", b"b2 old", b"c2 old"):
+        headers = ("group", body[:1].decode()), *([("ttl", "1s")] if b"old" in body else [])
+        topic.intake.publish_with([body], Attributes(headers))
+    node.turn()
+    node.advance(2 * SECOND)
+    client.channel.expiry = None  # as if the messages were retained, and the channel made after a restart
+    client.finish(ids(inbox.take()))
+    node.turn()
+    assert bodies(inbox.take()) == [b"a2"]
+
+
 def test_old_messages_among_young_ones_are_found() -> None:
     node = filled()
     topic = node.broker.topics["t"]

@@ -3,11 +3,15 @@
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nsqd.core.channel import actions, groups
 from nsqd.core.channel.groups import GroupedBacklog
 from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes
+from nsqd.core.sequence.extent import Extent
+from nsqd.storage import stored_extent
 from shared.retry import Retry
 from shared.topic_config import OnBury, Ordering, TopicConfig
 from tests.cases import each
@@ -62,7 +66,11 @@ def test_groups_pass_each_other_and_one_message_of_each_is_out() -> None:
 
 @each("limits", [Limits(), Limits(latency_percentiles=(0.5,))])
 @each("touched", range(4))
-def test_messages_of_many_groups_are_delivered_and_finished_together(limits: Limits, touched: int) -> None:
+@each("extent_messages", [2, 1024])
+def test_messages_of_many_groups_are_delivered_and_finished_together(
+    limits: Limits, touched: int, extent_messages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_extent, "EXTENT_MESSAGES", extent_messages)
     node = filled("a1", "b1", "a2", "1", "b2", "c1", "a3", "b3", "c2", limits=limits)
     client, inbox = node.subscribe("t", "c")
     client.consumer.takes_headers = True
@@ -190,6 +198,18 @@ def test_a_message_that_ends_before_its_group_is_read_holds_nothing_back() -> No
     client.set_ready(1)
     node.turn()
     assert bodies(inbox.take()) == [b"a2"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.sampled_from(("", "a", "b" * 40))), max_size=6))
+def test_the_groups_of_many_messages_are_read_as_of_each_message(stretches: list[tuple[int, int, str]]) -> None:
+    extent, end = Extent(5, False), 5
+    for gap, count, group in stretches:
+        extent.keep_headers(end + gap, end + gap + count, of_group(group).pack(end + gap))
+        end += gap + count
+    for first in range(5, end + 2):
+        each_one = [extent.group_of(ordinal) for ordinal in range(first, end + 2)]
+        for count in range(1, len(each_one) + 1):
+            assert extent.groups(first, first + count) == each_one[:count]
 
 
 class Unread(dict[int, None]):
@@ -331,6 +351,7 @@ class GroupLife(Life):
                 self.taken.append((client, one))
 
 
-def test_each_group_is_delivered_as_it_was_published_over_kills_and_timeouts() -> None:
+def test_each_group_is_delivered_as_it_was_published_over_kills_and_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_extent, "EXTENT_MESSAGES", 7)  # so that a delivery has messages of several
     for _ in run_seeds(GroupLife, seeds(300, in_short=25)):
         pass

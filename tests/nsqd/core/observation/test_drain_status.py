@@ -3,6 +3,7 @@
 import pytest
 
 from nsqd.core.limits import Limits
+from nsqd.core.message.attributes import Attributes
 from nsqd.core.observation.drain_status import DrainStatus, count_finishable, count_in_flight, drain_statuses
 from nsqd.core.sequence.put_batch import JobOptions
 from tests.nsqd.core.node import SECOND, Node, ids
@@ -45,6 +46,14 @@ def test_what_is_left_becomes_less_until_there_is_nothing_but_what_is_buried(nod
     consumer.finish(ids(inbox.take()))
     assert left(node) == DrainStatus(buried=1)
     assert left(node).is_drained
+
+
+def test_follow_ups_are_left_until_they_are_published(node: Node) -> None:
+    topic = node.broker.topic("t")
+    topic.publish_with([b""], Attributes((("batch", "b"),)))
+    topic.publish_with([b"1", b"2"], Attributes((("after", "b"),)))
+    node.turn()
+    assert left(node) == DrainStatus(depth=1, deferred=2)
 
 
 def test_jobs_are_left_while_they_are_ready_reserved_or_delayed(node: Node) -> None:

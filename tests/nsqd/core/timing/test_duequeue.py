@@ -68,3 +68,27 @@ def test_popping_keeps_the_bound() -> None:
         queue.remove(handle)
     queue.pop_due(1, 2000)
     queue.check()
+
+
+def test_chosen_items_are_taken_out_with_their_times() -> None:
+    queue: DueQueue[int] = DueQueue()
+    handles = [queue.push(number, number) for number in (5, 1, 3, 2, 4)]
+    queue.remove(handles[2])
+    assert sorted(queue.remove_chosen(lambda number: number % 2 == 1)) == [(1, 1), (5, 5)]
+    assert queue.pop_due(9, 9) == [2, 4]
+    queue.check()
+
+
+@given(st.lists(st.integers(0, 20), max_size=60), st.sets(st.integers(0, 59)), st.integers(0, 59), st.integers(1, 9))
+def test_items_are_listed_in_order_from_any_place(dues: list[int], removed: set[int], place: int, count: int) -> None:
+    queue: DueQueue[int] = DueQueue()
+    for due in dues:
+        queue.push(due, due)
+    for handle in removed:
+        queue.remove(handle)
+    left = sorted((due, handle, due) for handle, due in enumerate(dues) if handle not in removed)
+    assert list(queue.ascending()) == left
+    even = [entry for entry in left if entry[2] % 2 == 0]
+    for after in [(-1, -1), *(entry[:2] for entry in left[place : place + 1])]:
+        found = queue.after(after, count, lambda due: due % 2 == 0)
+        assert found == [entry for entry in even if entry[:2] > after][:count]

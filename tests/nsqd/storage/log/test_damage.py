@@ -7,6 +7,7 @@ import pytest
 
 from nsqd.core import records
 from nsqd.core.records import RecordKind
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.verify import verify
@@ -137,6 +138,24 @@ def test_the_numbers_of_corrupt_messages_are_not_given_to_new_ones(late: bool) -
     node.publish(body=b"new")
     seen = survey(open_node(node.disk.kill()), {})["t"].channels
     assert all(b"new" in channel.arrivals for channel in seen.values())
+
+
+def test_a_job_whose_publish_is_corrupt_can_be_finished_by_its_id() -> None:
+    """The record of a later change has its row."""
+    node = open_node(SimDisk())
+    for text in (b"damaged job", b"intact job"):
+        node.turn(lambda text=text: node.broker.tubes.put_into("q", [text], JobOptions(ttr=3, was_put=True)) and None)
+    tube = node.broker.tubes.made("q")
+    node.turn(lambda: tube.bury(next(iter(tube.jobs)), 0))
+    node.log.close()
+    spoil(node.disk, b"damaged job")
+    node = open_node(node.disk)
+    damaged, intact = node.broker.tubes.made("q").jobs
+    node.turn(lambda: node.broker.tubes.made("q").finish(damaged))
+    node.broker.check()
+    sequence = node.log.store.find_sequence(node.broker.topics["q"].number)
+    assert [sequence.is_pending(job.ordinal) for job in (damaged, intact)] == [False, True]
+    assert [job.id for job in open_node(node.disk.kill()).broker.tubes.made("q").jobs] == [intact.id]
 
 
 def spoil(disk: SimDisk, text: bytes) -> None:

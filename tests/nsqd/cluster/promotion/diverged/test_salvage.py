@@ -338,8 +338,11 @@ def test_a_disk_that_is_full_leaves_the_copy_as_it_is() -> None:
 def test_what_is_left_of_the_own_log_stays_and_is_salvaged_again_if_another_leader_has_less() -> None:
     holder = Holder()
     holder.directory.copies = {OWN: DivergedCopy(OWN, LOG, Note(b"", 500, HELD), True)}
+    assert not holder.salvage.is_agreed(LOG), "nothing was looked at yet"
     holder.look()
+    assert (holder.salvage.is_agreed(LOG), holder.salvage.is_agreed(bytes(16))) == (False, True)
     holder.answer(Decision.LET_GO)
+    assert holder.salvage.is_agreed(LOG)
     holder.look()
     assert (len(holder.sent), holder.directory.deeds) == (1, [])  # it is asked less often
     holder.cluster.leaders.learn(LOG, Epoch(3, 2, bytes(8)))
