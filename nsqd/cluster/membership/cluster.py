@@ -391,10 +391,11 @@ class Cluster:
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if link.peer is not None and self.links.get(link.peer.number) is not link:
             return
-        if kind is FrameKind.LEADERS:
+        taker = self._takers.get(kind)
+        if taker is not None:
+            taker.receive(link, kind, content, now)
+        elif kind is FrameKind.LEADERS:
             self._receive_leaders(link, unpack_leaders(content))
-        elif kind in self._takers:
-            self._takers[kind].receive(link, kind, content, now)
 
     def _receive_leaders(self, link: Link, records: list[Leadership]) -> None:
         number, news = link.node.number, []

@@ -15,7 +15,7 @@ from nsqd.cluster.membership.leader_frames import NO_REPLICA, LogExtent
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.replication.stream import unpack_log_id
-from nsqd.cluster.wire.frames import FrameKind
+from nsqd.cluster.wire.frames import OF_LOGS, FrameKind
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class Copying(Part):
     """Both sides of copying on one node."""
 
-    takes = range(FrameKind.FOLLOW, FrameKind.LOG + 1)
+    takes = OF_LOGS
 
     def __init__(self, own: bytes, replicas: Replicas) -> None:
         """`own`: id of the log into which this node publishes."""

@@ -75,6 +75,7 @@ class FrameKind(IntEnum):
 # kinds that have their place only before a node is proved, or another length
 HANDSHAKE = frozenset(range(FrameKind.HELLO, FrameKind.WELCOME + 1)) | {FrameKind.HEARTBEAT, FrameKind.RESTARTS}
 _KINDS = {int(kind): kind for kind in FrameKind}  # calling FrameKind takes longer
+OF_LOGS = frozenset(range(FrameKind.FOLLOW, FrameKind.LOG + 1))  # by which logs are copied
 VISIT = frozenset(range(FrameKind.ASK_OFFERS, FrameKind.FETCHED + 1))  # the only kinds on a visit: see visit.py
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgpack
 
 from nsqd.cluster.wire.fields import checked_list, unpack_message
-from nsqd.cluster.wire.frames import AFTER_PROOF, HANDSHAKE, VISIT, FrameKind, FrameReader, PeerError, encode
+from nsqd.cluster.wire.frames import AFTER_PROOF, HANDSHAKE, OF_LOGS, VISIT, FrameKind, FrameReader, PeerError, encode
 from nsqd.cluster.wire.handshake import Credentials, Handshake, refusal
 from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing, pack, unpack
 from nsqd.core.message.ids import MOST_LEASE
@@ -127,7 +127,9 @@ class Link:
             self.refuse(error)
 
     def _receive(self, kind: FrameKind, content: bytes, now: int) -> None:
-        if not self.handshake.is_done:
+        if self.peer is not None and kind in OF_LOGS:  # nearly always
+            self.listener.receive(self, kind, content, now)
+        elif not self.handshake.is_done:
             answer = self.handshake.receive(kind, content)
             self._check_certificate()
             if self.handshake.is_done:

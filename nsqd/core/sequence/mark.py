@@ -39,6 +39,11 @@ class Mark:
         if not waiting or now - waiting[-1][1] >= GRAIN * (1 + len(waiting) // 20):
             waiting.append((position, now))
 
+    @property
+    def holds(self) -> bool:
+        """Return True if `release_reached` has to follow."""
+        return bool(self._waiting)
+
     def release_reached(self, now: int) -> None:
         """Note that what waited for positions which the mark has reached by `now` leaves."""
         waiting = self._waiting

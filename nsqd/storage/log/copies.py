@@ -76,6 +76,11 @@ class Copies:
         """Return the mark up to which messages may be delivered that need n copies."""
         return self._of(n, is_durable).leaving
 
+    @property
+    def holds_messages(self) -> bool:
+        """Return True if messages wait for copies, or were not yet seen to leave."""
+        return any(marks.leaving.holds for marks in self._marks.values())
+
     def marks(self) -> Iterator[Mark]:
         for marks in self._marks.values():
             yield from (marks.copied, marks.leaving, marks.limited)

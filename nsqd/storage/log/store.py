@@ -25,7 +25,7 @@ from shared.log import log
 from shared.topic_config import Durability
 
 NEVER = 1 << 62  # a log position: nothing ever reaches it
-REST_NS = 10_000_000  # between two checks of the upkeep of a promoted log, while nothing happens to the log
+REST_NS = 10_000_000  # between two checks of the upkeep, while nothing happens to the log
 
 
 class LogStore:
@@ -54,7 +54,7 @@ class LogStore:
         self.leased = 0  # message ids below this may be issued
         self.is_transferred = False  # True: another node is to lead the log, so no reply is acknowledged here
         self.is_promoted = False  # another node has published into the log: all its messages count as copied
-        # monotonic ns; before, a turn in which nothing happened to a promoted log ends at once
+        # monotonic ns; before, a turn in which nothing happens to the log ends at once
         self._rests_until = 0
         self.copies = Copies(writer.written.position)
         # Called when a group was written and not yet synced, with the result of Copies.wait; None: there are no followers.
@@ -83,10 +83,15 @@ class LogStore:
 
     def commit(self) -> list[Promise]:
         recorder, writer, cache = self._recorder, self._writer, self._cache
-        if self.is_promoted:
-            if self._now < self._rests_until and not (recorder.collecting or writer.group or recorder.awaited):
-                return []
-            self._rests_until = self._now + REST_NS
+        if self._now < self._rests_until and not (
+            recorder.collecting
+            or writer.group
+            or recorder.awaited
+            or self.long_polls.waiting
+            or self.copies.holds_messages
+        ):
+            return []
+        self._rests_until = self._now + REST_NS
         if recorder.collecting:
             recorder.flush()
         if writer.group and self._now >= self._clock.anchor_due:

@@ -5,6 +5,7 @@ from random import Random
 
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.topic import Topic
+from nsqd.storage.log.store import REST_NS
 from shared.topic_config import Durability
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_node import Clock, SimNode
@@ -55,6 +56,37 @@ def test_one_publish_with_copies_holds_what_follows_and_not_what_came_before() -
     node.publish(5)
     node.publish(copies=2)
     assert node.shown == 16
+
+
+def test_messages_have_left_in_the_turn_after_their_copies_came_though_it_writes_nothing() -> None:
+    node = Publishing()
+    clock, store = node.node.clock, node.node.log.store
+    leaving = store.leaving(Durability.OS, 2)
+    node.publish()
+    delivered = clock.now
+    node.node.turn(lambda: store._recorder.promise((leaving,)), lambda: node.topic.publish([b"x"], 1))
+    assert leaving.left_at(delivered, clock.now) is None
+    clock.advance(SECOND // 2)
+    for _ in range(2):
+        node.node.turn()
+    node.copy()
+    node.node.turn()
+    assert leaving.left_at(delivered, delivered + SECOND) == delivered + SECOND // 2
+
+
+def test_turns_in_which_nothing_happens_to_the_log_look_at_it_once_in_ten_milliseconds() -> None:
+    node, looks = Publishing(), list[bool]()
+    node.node.log.store.after_write = lambda is_awaited, is_durable: looks.append(is_awaited)
+    for _ in range(3):
+        node.publish()
+    assert len(looks) == 3
+    for _ in range(3):
+        node.node.turn()
+    assert len(looks) == 3
+    node.node.clock.advance(REST_NS)
+    for _ in range(3):
+        node.node.turn()
+    assert len(looks) == 4
 
 
 def test_what_asks_for_copies_later_in_a_turn_does_not_show_what_asked_before() -> None:
