@@ -144,7 +144,7 @@ class ClusterRun:
         if known is not None:
             return known
         other = self.any_archive(log_id)
-        archive = Archive() if other is None else other.branch()
+        archive = Archive(partial(self.undamaged, log_id)) if other is None else other.branch()
         if other is not None:
             self.archives[log_id, machine.name] = archive
         return archive

@@ -240,6 +240,8 @@ class JobBooks:
             return
         if self._is_upset(job.publish, done.sent):
             reason = "its owner died or changed"
+        elif self._is_of_former_owner(delivery):
+            reason = "a node that did not know that its log has another leader"
         elif job.is_short and not done.by:
             reason = "its kept acknowledgement ended with its life, by another clock"
         else:
@@ -254,8 +256,10 @@ class JobBooks:
 
     def _judge_finish(self, delivery: Delivery) -> None:
         """A job that is delivered once at most leaves its owner when its finish has the job's copies."""
-        if delivery.log_id != delivery.owner.node.log.identity.log_id:
-            return  # in a log that was taken over, the new leader alone has it
+        node, publish = delivery.owner.node, delivery.job.publish
+        promoted = {publish.log_id, *publish.former, *publish.others} & node.promoted.logs.keys()
+        if promoted or delivery.log_id != node.log.identity.log_id:
+            return  # in a log that was taken over, the new leader alone has it; it may be delivered from there, too
         holders, n = self._holders(delivery), delivery.owner.copies_of(delivery.job.publish.topic)
         assert len(holders) >= n, f"only {set(holders)} have the finish of what is delivered once at most: {delivery}"
 

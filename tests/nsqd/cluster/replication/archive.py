@@ -6,6 +6,8 @@ when it began, and up to where.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.files import file_of, segment_name
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode_header
@@ -21,7 +23,9 @@ END = 1 << 60  # every offset is below this
 class Archive:
     """Implements nsqd.storage.log.writer.Tap, and passes on what it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, undamaged: Callable[[SimDisk], SimDisk] = lambda disk: disk) -> None:
+        """`undamaged` returns a disk as it was written, without the damage that was done to it since."""
+        self._undamaged = undamaged
         self.after: Tap | None = None
         self.data: dict[Key, bytearray] = {}  # each file as it was written
         self._before: dict[Key, list[tuple[Key, int]]] = {}  # with the offset at which each of them ended
@@ -32,7 +36,7 @@ class Archive:
 
     def branch(self) -> Archive:
         """Return the archive of another leader of the log: both know all bytes, and each continues by itself."""
-        other = Archive()
+        other = Archive(self._undamaged)
         other.data, other._before, other.rewritten = self.data, self._before, self.rewritten
         other._names = self._names
         other._current = list(self._current)
@@ -57,7 +61,8 @@ class Archive:
     def opened(self, node: SimNode) -> None:
         """Record that the log continues where this start of the node found its end, with what was written since."""
         node.log.tidying.note_segments()
-        self._find_current(node)
+        disk = self._undamaged(node.disk)
+        self._find_current(node, disk)
         kept = []
         for key, stop in self._current:
             end = min(stop, len(self.data[key]))
@@ -71,21 +76,21 @@ class Archive:
             return  # it has written nothing yet
         for base in dict.fromkeys(node.log.tidying.segments):
             if base >= node.end:
-                content = node.disk.content(node.log.writer.files.at(base).name)
+                content = disk.content(node.log.writer.files.at(base).name)
                 header = decode_header(content)
                 end = node.log.writer.written.position if base == node.log.writer.base else 0
                 self._begin(header)
                 self.data[base, header.epoch] = bytearray(content[: HEADER_SIZE + end - base] if end else content)
 
-    def _find_current(self, node: SimNode) -> None:
+    def _find_current(self, node: SimNode, disk: SimDisk) -> None:
         """Note which segments the log had before this start: its disk may be that of an earlier time, or filled from a copy."""
         bases = [base for base in dict.fromkeys(node.log.tidying.segments) if base < node.end]
         for base, following in zip(bases, [*bases, node.end][1:], strict=True):
-            content = node.disk.content(node.log.writer.files.at(base).name)
+            content = disk.content(node.log.writer.files.at(base).name)
             header = decode_header(content)
             key = header.base, header.epoch
             if header.generation:
-                self.cleaned(node.disk, header)
+                self.cleaned(disk, header)
                 if key not in self.data and not any(before == base for before, _ in self.data):
                     self._begin(header)
                     self.data[key], self._names[key] = bytearray(content), file_of(header).name
