@@ -181,8 +181,8 @@ class Broker:
         """Return the topic to which a message is to be published, made by `make` if it does not exist; None: by `topic`.
 
         This is the rule for messages of all protocols; Tubes has that for jobs. Where every message counts they check
-        `Topic.shut` of a topic that exists, and come here if it is True. Raises NotTaken, TooFewCopies, TopicFull, and what
-        `make` raises.
+        `Topic.shut` of a topic that exists, if it is True `Topic.has_room`, and come here if there is none. Raises NotTaken,
+        TooFewCopies, TopicFull, and what `make` raises.
         """
         self.check_open()
         topic = self.topics.get(name) or (make or self.topic)(name)

@@ -231,6 +231,10 @@ class Topic:
             self.context.registry.refused["topic_full"] += not full.buries
             raise full
 
+    def has_room(self) -> bool:
+        """Return True if a message can be published at once although `shut` is True: only because there is a limit."""
+        return not (self.deleted or self.context.refusal or self.lacks_copies or self._full())
+
     @property
     def overflow(self) -> Overflow | None:
         """Return the treatment of messages beyond the limits of the topic; None: it has none."""
@@ -247,7 +251,10 @@ class Topic:
     @property
     def length(self) -> int:
         """Return the number of messages that the fullest reader has or is about to get, without buried ones."""
-        fullest = max((sum(reader.counts()[:3]) + reader.pending_count for reader in self.readers.values()), default=0)
+        fullest = 0
+        for reader in self.readers.values():  # half the cost of max() with a generator
+            ready, in_flight, deferred, _ = reader.counts()
+            fullest = max(fullest, ready + in_flight + deferred + reader.pending_count)
         return self.intake.pending_count + self.depth + fullest
 
     def _too_few_copies(self, required: int) -> TooFewCopies:

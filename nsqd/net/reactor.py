@@ -21,7 +21,7 @@ import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.registry import Change
-from nsqd.core.sequence.mark import Mark, Promise
+from nsqd.core.sequence.mark import Mark, Promise, of_all
 from nsqd.net.acceptor import Accepted, Acceptor
 from nsqd.net.admission import Admission
 from nsqd.net.connection import Connection
@@ -461,7 +461,8 @@ class Reactor:
     def _commit(self, served: HttpReplies | None) -> None:
         """Close the turn's group. Replies about it wait for their marks, but not for later groups.
 
-        The HTTP replies of a turn leave together: they wait for everything that any of them, or any connection, waits for.
+        The HTTP replies of a turn leave together: they wait for everything that any of them, or any connection, waits for,
+        except for replies with a limit of their own.
         """
         promises = self._broker.commit()
         if self._promised.marks:
@@ -471,8 +472,8 @@ class Reactor:
         for replies in (served,) if self.others is None else (served, self.others.replies()):
             if replies is None:
                 continue
-            if promises:
-                self._promised.add_http_replies(replies, promises)
+            if shared := of_all(promises):
+                self._promised.add_http_replies(replies, shared)
             else:
                 replies.deliver()
         if self._watched:

@@ -17,7 +17,7 @@ from nsqd.cluster.wire.frames import KIND_AT, FrameKind
 from nsqd.cluster.wire.link import Link
 from nsqd.core.broker import Broker
 from nsqd.core.queues import Queues
-from nsqd.core.sequence.mark import Promise, are_kept
+from nsqd.core.sequence.mark import Promise, are_kept, of_all
 from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
@@ -253,7 +253,7 @@ class JobNode:
         replies = self.lent.replies()
         if replies is None:
             return
-        if promises:
+        if promises := of_all(promises):
             give_up = replies.give_up or replies.refuse
             refuse, broken = replies.refuse, [one.mark for one in promises]
 

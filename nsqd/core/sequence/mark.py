@@ -19,10 +19,11 @@ MOST_LATE = 64  # holds that are remembered
 class Mark:
     """The position up to which one property, such as "durable", holds for a log."""
 
-    __slots__ = ("_late", "_waiting", "broken", "given_up", "in_vain", "name", "position")
+    __slots__ = ("_late", "_waiting", "broken", "given_up", "has_limits", "in_vain", "name", "position")
 
-    def __init__(self, name: str, position: int = 0) -> None:
+    def __init__(self, name: str, position: int = 0, has_limits: bool = False) -> None:
         self.name = name  # of the property, for example "durable"
+        self.has_limits = has_limits  # True: it is for replies that have a limit of their own, and is not given up
         self.position = position  # the property holds for every record before this position, which never decreases
         self.broken = False  # True: the mark will never move again
         # replies that wait for a position up to this one wait no longer, though it may be reached yet
@@ -80,6 +81,11 @@ class Promise:
         """Return True if the promise will never be kept, or no reply waits for it now."""
         mark = self.mark
         return (mark.broken or self.position <= mark.given_up) and not self.is_kept
+
+
+def of_all(promises: Iterable[Promise]) -> list[Promise]:
+    """Return the promises for which all output of a turn may wait: one of them without a limit could hold it up permanently."""
+    return [promise for promise in promises if not promise.mark.has_limits]
 
 
 def are_kept(promises: Iterable[Promise]) -> bool:

@@ -205,7 +205,9 @@ class HttpPeer(PlainPeer):
             return False
         size = request.length
         topic = context.broker.named.get(request.topic)
-        if topic is None or topic.shut or topic.starting or not 0 < size <= context.max_msg_size:
+        if topic is None or topic.starting or not 0 < size <= context.max_msg_size:
+            return False
+        if topic.shut and not topic.has_room():
             return False
         if context.proofs is not None and not context.takes(request, self._user, 1, size, now):
             return False
@@ -259,7 +261,7 @@ class HttpPeer(PlainPeer):
         if request.route is Route.STATS:
             return True
         topic = context.broker.named.get(request.topic)
-        if topic is None or topic.shut or topic.starting:
+        if topic is None or topic.starting or (topic.shut and not topic.has_room()):
             return False
         most = context.max_msg_size if request.route is Route.PUB else min(context.max_body_size, MAX_BODY)
         return 0 < request.length <= most

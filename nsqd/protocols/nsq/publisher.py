@@ -99,7 +99,9 @@ class Publisher:
         if not 0 < size <= self._settings.max_msg_size or INT32.unpack_from(data, body_at - 4)[0] != size:
             return False
         outbox = self._outbox
-        if topic.shut or now >= self._access.until or self.scan or self.batch or outbox.closing:
+        if now >= self._access.until or self.scan or self.batch or outbox.closing:
+            return False
+        if topic.shut and not topic.has_room():
             return False
         topic.publish([data[body_at:]], size)
         self.counts[topic.name] += 1
@@ -115,7 +117,7 @@ class Publisher:
         if data.startswith(_PUB, start):
             one = fast.pub(data, start, settings.max_msg_size)
             topic = self._permitted_topics.get(one[0]) if one else None
-            if one is None or topic is None or topic.shut:
+            if one is None or topic is None or (topic.shut and not topic.has_room()):
                 return 0
             self._publish(topic, [one[1]], len(one[1]))
             if topic is not self._last_topic:
@@ -124,7 +126,7 @@ class Publisher:
         if data.startswith(_MPUB, start):
             many = fast.mpub(data, start, settings.max_msg_size, settings.max_body_size)
             topic = self._permitted_topics.get(many[0]) if many else None
-            if many is None or topic is None or topic.shut:
+            if many is None or topic is None or (topic.shut and not topic.has_room()):
                 return 0
             if len(many[1]) > SLICE:
                 self._begin(topic.name, MpubBatch(many[1]))

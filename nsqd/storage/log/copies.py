@@ -48,7 +48,7 @@ class Copies:
         if marks is None:
             what = "durable" if is_durable else "written"
             copied, leaving = Mark(f"{what} at {n}", self._start), Mark(f"leaving at {n}", self._start)
-            limited = Mark(f"{what} at {n}, or an error", self._start)
+            limited = Mark(f"{what} at {n}, or an error", self._start, has_limits=True)
             marks = self._marks[n, is_durable] = _Marks(copied, leaving, limited)
             self._move(n, is_durable, marks)
         return marks

@@ -20,6 +20,28 @@ def test_while_the_node_takes_nothing_no_topic_is_made_and_existing_ones_are_shu
     assert (node.broker.admit("t"), topic.shut) == (topic, False)
 
 
+def test_a_topic_with_a_limit_has_room_until_that_is_reached_or_the_node_takes_nothing() -> None:
+    node = Node()
+    topic = node.broker.topic("t")
+    topic.configure(TopicConfig(max_length=2))
+    node.channel("t", "c")
+    found = []
+    for _ in range(3):
+        found.append(topic.has_room())
+        topic.publish([b"x"], 1)
+    assert (topic.shut, found) == (True, [True, True, False])
+    topic.configure(TopicConfig(max_length=9))
+    assert topic.has_room()
+    for is_drained in (True, False):
+        node.broker.drain(is_drained)
+        assert topic.has_room() is not is_drained
+    topic.configure(TopicConfig(max_length=9, replicate=2))
+    assert not topic.has_room()
+    topic.configure(TopicConfig(max_length=9))
+    node.broker.directory.delete("t")
+    assert not topic.has_room()
+
+
 def test_a_topic_that_lacks_copies_is_refused_and_counted() -> None:
     node = Node()
     topic = node.broker.topic("t")

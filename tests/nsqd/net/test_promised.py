@@ -64,6 +64,21 @@ def test_http_waits_for_all_promises_of_the_turn(broken: bool) -> None:
     assert replies_sent == ["refused" if broken else "done"]
 
 
+def test_http_does_not_wait_for_a_reply_with_a_limit_of_its_own() -> None:
+    bench, store = a_bench()
+    replies_sent: list[str] = []
+    bench.http.append(HttpReplies(lambda: replies_sent.append("done"), lambda: None))
+    store.choices["limited"] = (store.durable, Mark("copied, or an error", has_limits=True))
+    for name in ("d", "limited"):
+        bench.node.broker.topic(name).publish([b"x"], 1)
+    bench.reactor.wake()
+    bench.turn()
+    assert replies_sent == []
+    store.durable.position = store.end
+    bench.turn()
+    assert replies_sent == ["done"]
+
+
 def test_a_promise_that_was_kept_before_its_mark_broke_is_kept() -> None:
     mark = Mark("durable", 7)
     early, late = Promise(mark, 7), Promise(mark, 8)

@@ -27,6 +27,7 @@ def test_replies_with_a_limit_of_their_own_are_not_given_up_here() -> None:
     copies = Copies(100)
     copies.patience = 10
     mark = copies.copied(2, False, has_limit=True)
+    assert mark.has_limits
     assert copies.wait({mark}, 150, 0) == (True, False)
     assert copies.expire(10)
     assert (mark.given_up, mark.position, copies.given_up) == (0, 100, 0)
