@@ -13,6 +13,7 @@ from nsqd.storage.log import checkpoint
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import LiveSource, contents
 from nsqd.storage.log.state import MissingChunk, decode_topic, encode_topic
+from nsqd.storage.log.store import REST_NS
 from shared.topic_config import Durability
 from tests.cases import each
 from tests.nsqd.core.node import SECOND
@@ -116,6 +117,7 @@ def test_a_turn_writes_a_bounded_part_of_a_checkpoint(world: World, monkeypatch:
     monkeypatch.setattr(checkpoint, "SLICE_BYTES", 2 * CHUNK * 24)
     checkpoints, turns = world.node.log.checkpoints, 0
     checkpoints._begin()
+    world.clock.advance(REST_NS)
     while checkpoints._contents is not None:
         world.node.turn(lambda: None)
         turns += 1
