@@ -150,7 +150,7 @@ class ClusterRun:
         return archive
 
     def failed_over(self, log_id: bytes, epoch: Epoch, machine: Machine) -> None:
-        if self.sizes.quorum is Quorum.MAJORITY:
+        if self.sizes.quorum is Quorum.MAJORITY and not machine.is_forgotten:  # else its votes are of another cluster
             first = self.numbers.setdefault((log_id, epoch.number), machine.name)
             assert first == machine.name, f"nodes {first} and {machine.name} both lead a log by epoch {epoch.number}"
         self.led_by.add((log_id, epoch))
