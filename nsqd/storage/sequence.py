@@ -133,7 +133,10 @@ class Sequence:
         """Do the same for these messages, ascending."""
         at = dead = 0
         while at < len(ordinals):
-            stored = self.extents[bisect_right(self._firsts, ordinals[at]) - 1]
+            place = bisect_right(self._firsts, ordinals[at])
+            if not place or ordinals[at] >= (stored := self.extents[place - 1]).end:
+                at += 1  # it was corrupt on disk
+                continue
             stop = bisect_left(ordinals, stored.end, at)
             if stored.drop_each(ordinals[at:stop]):
                 self.on_released(stored)

@@ -64,7 +64,10 @@ def test_what_corruption_leaves_of_an_extent_keeps_its_counts() -> None:
     assert sequence.extent_of(105) is sequence.extent_of(109) is None
     sequence.drop_references(100, 101)  # a reader is done with one that is lost, before all others
     assert [bytes(part.refcounts) for part in sequence.extents] == [b"\1\1\0\0", b"\1\0", b"\0\0"]
+    sequence.drop_each([100, 101, 105, 107, 109])
+    assert [bytes(part.refcounts) for part in sequence.extents] == [b"\0\1\0\0", b"\0\0", b"\0\0"]
     Sequence().drop_references(100, 101)
+    Sequence().drop_each([100])
 
 
 @each("first", [None, 0, 10 * EXTENT_MESSAGES])
