@@ -113,13 +113,12 @@ def take_out(delays: DelayedMessages, channel: Channel, chosen: Iterable[ChosenM
         delays.hand_over(left.keys())
         return channel.deferred.remove_ordinals(left.keys())
 
+    # the last two walk what waits: seldom is a message left for them
     finders: tuple[Callable[[], list[Message]], ...] = (
         lambda: _from_consumers(channel, left),
         lambda: _from_dead_letters(channel, left),
         from_sequence,
-        lambda: channel.backlog.remove_retried(
-            left
-        ),  # this one and the last one walk what waits: seldom is a message left
+        lambda: channel.backlog.remove_retried(left),
         from_delays,
     )
     for find in finders:
