@@ -17,6 +17,7 @@ from penstock.jobs import (
     AsyncJobs,
     BadServer,
     ConnectionLost,
+    FoundJob,
     Jobs,
     JobsSettings,
     ReservationLost,
@@ -188,6 +189,7 @@ def test_the_original_server_has_all_but_the_extensions(tmp_path: Path) -> None:
             job_id = jobs.put(b"x")
             for extension in (
                 lambda: jobs.put_unique("k", b"delete 1\r\n"),
+                lambda: jobs.put(b"delete 1\r\n", group="g"),
                 lambda: jobs.reserve_batch(2),
                 lambda: jobs.delete_batch([job_id]),
                 lambda: jobs.clear_tube("t"),
@@ -203,7 +205,7 @@ def test_the_original_server_has_all_but_the_extensions(tmp_path: Path) -> None:
             job.touch()
             job.bury()
             assert jobs.kick(5) == 1
-            assert (jobs.peek_ready(), jobs.peek_buried(), jobs.peek(99)) == ((job_id, b"x"), None, None)
+            assert (jobs.peek_ready(), jobs.peek_buried(), jobs.peek(99)) == (FoundJob(job_id, b"x"), None, None)
             assert jobs.stats_tube()["current-jobs-ready"] == 1
             assert jobs.list_tubes() == ["default", "t"]
             jobs.pause_tube("t", 0)
