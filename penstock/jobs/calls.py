@@ -183,16 +183,14 @@ def _tube(name: str) -> str:
     return check_name(_text(name, "a tube's name"))
 
 
-def _key(value: str, what: str) -> str:
-    if _KEY.fullmatch(_text(value, what)) is None:
-        raise ValueError(f"not {what} of 1 to 128 printable ASCII characters: {value[:200]!r}")
+def _key(value: str, what: str, most: int = 128) -> str:
+    if len(_text(value, what)) > most or _KEY.fullmatch(value) is None:
+        raise ValueError(f"not {what} of 1 to {most} printable ASCII characters: {value[:200]!r}")
     return value
 
 
 def _batch_name(name: str) -> str:
-    if len(_text(name, "a batch's name")) > MAX_BATCH_NAME or _KEY.fullmatch(name) is None:
-        raise ValueError(f"not a batch's name of 1 to {MAX_BATCH_NAME} printable ASCII characters: {name[:200]!r}")
-    return name
+    return _key(name, "a batch's name", MAX_BATCH_NAME)
 
 
 def _line(*words: str | int) -> bytes:

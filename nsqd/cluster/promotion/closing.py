@@ -151,10 +151,10 @@ class Closing(Part):
 
 
 def has_no_unfinished(opened: OpenLog, broker: Broker) -> bool:
-    """Return True if a log has no unfinished messages, including buried ones, retains none, and has no schedules left.
+    """Return True if a log has no unfinished messages, including buried ones, and no retained ones, schedules or batches.
 
-    Nor batches that are not done, or have follow-ups left: these would be gone with it. A log with damage is kept, because a
-    replica may have messages intact that are lost here.
+    A batch is left until it is done, and its follow-ups are published. A log with damage is kept, because a replica may have
+    messages intact that are lost here.
     """
     if opened.start_results.damage.size or opened.cache.failures or not opened.store.is_whole:
         return False

@@ -1,4 +1,4 @@
-"""What the leader of a log sends its followers: each group when it is written, or else the log's files from where they are.
+"""The bytes that the leader of a log sends its followers: each group when it is written, or else those of the log's files.
 
 A follower that keeps up gets each group when it is written. One that does not gets the log from its files, until it has
 reached the end: then it keeps up.
