@@ -30,6 +30,13 @@ def words(source: Daemon, topic: str, *flags: str) -> list[str]:
     return [f"-topic={topic}", f"-nsqd-tcp-address={source.tcp}", *SOON, *flags]
 
 
+def unread(node: Daemon) -> int:
+    """Return the bytes that a daemon has been sent over TCP, and has not read."""
+    port = f":{int(node.tcp.rpartition(':')[2]):04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(int(row[4].partition(":")[2], 16) for row in rows if row[1].endswith(port) and row[3] == "01")
+
+
 def test_a_signal_while_the_destination_hangs_gives_the_messages_back(nodes: tuple[Daemon, Daemon]) -> None:
     source, destination = nodes
     make_channel(source, "hangs", CHANNEL)
@@ -37,9 +44,12 @@ def test_a_signal_while_the_destination_hangs_gives_the_messages_back(nodes: tup
         publish(source, "hangs", "first")
         eventually(lambda: drained(source, "hangs", CHANNEL))
         destination.process.send_signal(signal.SIGSTOP)
+        running.process.send_signal(signal.SIGSTOP)  # so that it reads all 200 at once
         try:
             publish(source, "hangs", *[str(i) for i in range(500)])
             eventually(lambda: state(source, "hangs", CHANNEL)[1] == 200)
+            running.process.send_signal(signal.SIGCONT)
+            eventually(lambda: unread(destination) > 0)  # a batch is in work
             assert running.stop(signal.SIGINT) == 0
         finally:
             destination.process.send_signal(signal.SIGCONT)
