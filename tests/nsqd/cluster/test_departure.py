@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,7 +16,7 @@ LINES = (
     "this node has left the cluster",
     "may lack messages",
     "ends as the leader of its log",
-    "a copy ends with this node",
+    "which no node leads",
 )
 
 
@@ -28,7 +29,7 @@ def test_the_last_lines(caplog: pytest.LogCaptureFixture, changed: dict[str, Any
     caplog.set_level("INFO", "penstock")
     ended: list[bool] = []
     unused: Any = None
-    departure = Departure(unused, unused, unused, unused, unused, lambda: ended.append(True))
+    departure = Departure(unused, unused, unused, unused, Mock(), unused, lambda: ended.append(True))
     leaving: Any = SimpleNamespace(**NOTHING | changed)
     departure.end(leaving)
     assert ended == [True]
