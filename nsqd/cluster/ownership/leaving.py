@@ -3,7 +3,8 @@
 The node takes no publishes and delivers nothing more. It waits until its clients have nothing in flight, but no longer than
 half of the limit. Then it steps down: for each log it asks one follower that has everything to become the leader, by a usual
 election, and another one if that takes too long. When every log has another leader, it announces that it has left. A log that
-is not transferred within the limit stays its own: there is a failover as from a lost node. If a log got a leader that may lack
+is not transferred within the limit stays its own: there is a failover as from a lost node. Without a connection to another node
+it has not left either. If a log got a leader that may lack
 a part of it, because the node was partitioned, it does not leave: its disk may have the only copy of messages.
 
 Nothing here does input or output, or reads a clock.
@@ -44,7 +45,8 @@ class LeavingState(StrEnum):
     TRANSFERRING = "handing over"
     TELLING = "telling"  # it announces that it has left: all its logs have other leaders
     LEFT = "left"
-    GAVE_UP = "gave up"  # this node still leads a log, or another node leads one perhaps without all of its messages
+    # this node still leads a log, another node leads one perhaps without all of its messages, or no other node is connected
+    GAVE_UP = "gave up"
 
 
 class LeavingNode(Protocol):
@@ -104,7 +106,9 @@ class Leaving(Part):
         if self.state is LeavingState.WAITING and (not self._in_flight or now - self._begun >= self._limit // 2):
             self.state = LeavingState.TRANSFERRING
         if self.state is LeavingState.TRANSFERRING:
-            if not self.to_transfer:
+            if not self.to_transfer and (
+                self.lacking or self._cluster.links
+            ):  # else no node would know that it has left
                 self._end()
                 return
             for log_id, whole in logs.items():
