@@ -65,6 +65,8 @@ class Departure:
             )
         if leaving.to_transfer:
             log.error("CLUSTER: this node ends as the leader of its log: no other node has promoted it in time")
+        elif leaving.state is LeavingState.GAVE_UP and not leaving.lacking and not leaving.left_behind:
+            log.error("CLUSTER: this node ends, and has not left: no other node is connected, so none would know it")
         if leaving.left_behind:
             behind = ", ".join(log_id.hex() for log_id in leaving.left_behind)
             log.error(

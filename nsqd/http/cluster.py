@@ -34,7 +34,7 @@
 * `refusing`: the topics that refuse publishes because they ask for more copies, of which 100 are named.
 * `led`: the logs that this node leads, first the one into which it publishes, then the promoted ones. `node` has published
   into it, `epochs` have the position where each begins, and `state` is starting, waiting, reading, filling, attaching,
-  serving, failed, lost or closed.
+  serving, failed, lost or closed. A promoted log stays, even without messages, while it has `batches` that are not done.
 * `closed`: the logs without unfinished messages, which are removed; `node` led it last.
 * `elections`: how many this node has won (clean: with a complete replica), lost, called off because the leader came back, and
   postponed because an nsqlookupd is in contact with the leader. For each log with a replica here, or with a candidate: its

@@ -3,7 +3,8 @@
 The node takes no publishes and delivers nothing more. It waits until its clients have nothing in flight, but no longer than
 half of the limit. Then it steps down: for each log it asks one follower that has everything to become the leader, by a usual
 election, and another one if that takes too long. When every log has another leader, it announces that it has left. A log that
-is not transferred within the limit stays its own: there is a failover as from a lost node.
+is not transferred within the limit stays its own: there is a failover as from a lost node. Without a connection to another
+node it does not leave either: none would know.
 
 It does not leave as long as its disk may have the only copy of messages: of a log with a leader that may lack a part of it, or
 of a log whose leader is lost. A leader compares each replica with its log, and what it lacks is salvaged, and transferred too.
@@ -46,7 +47,9 @@ class LeavingState(StrEnum):
     TRANSFERRING = "handing over"
     TELLING = "telling"  # it announces that it has left: all its logs have other leaders
     LEFT = "left"
-    GAVE_UP = "gave up"  # this node still leads a log, or may have the only copy of messages
+    GAVE_UP = (
+        "gave up"  # this node still leads a log, may have the only copy of messages, or is connected to no other node
+    )
 
 
 class LeavingNode(Protocol):
@@ -164,7 +167,7 @@ class Leaving(Part):
         """End, if nothing is only here, or a log has got a leader without a part of it. Returns False to wait."""
         if self._fenced:
             self._give_up()
-        elif self._unsettled is None or self.lacking or self.left_behind:
+        elif self._unsettled is None or self.lacking or self.left_behind or not self._cluster.links:
             return False
         else:
             self.state = LeavingState.TELLING

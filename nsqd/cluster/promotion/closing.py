@@ -160,8 +160,7 @@ def has_no_unfinished(opened: OpenLog, broker: Broker) -> bool:
     """
     if opened.start_results.damage.size or opened.cache.failures or not opened.store.is_whole:
         return False
-    context = broker.context
-    if context.schedules.known or context.batches.has_more or any(any(one) for one in drain_statuses(broker, "")):
+    if any(any(one) for one in drain_statuses(broker, "")):
         return False
     store = opened.store
     sequences = filter(None, map(store.find_sequence, store.logged()))

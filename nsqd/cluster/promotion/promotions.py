@@ -409,6 +409,7 @@ class Promotions(Part):
                 "node": led.node,
                 "state": led.state,
                 "topics": len(led.broker.topics) if led.broker is not None else 0,
+                "batches": len(led.broker.context.batches.unfinished()) if led.broker is not None else 0,
                 "failure": led.failure,
             }
             for led in self.logs.values()

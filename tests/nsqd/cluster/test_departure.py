@@ -17,12 +17,14 @@ LINES = (
     "may lack messages",
     "ends as the leader of its log",
     "which no node leads",
+    "no other node is connected",
 )
 
 
 @each("changed, said", [
     ({}, ()), ({"state": LeavingState.LEFT}, LINES[:1]), ({"lacking": [LOG]}, LINES[1:2]),
-    ({"to_transfer": [LOG]}, LINES[2:3]), ({"left_behind": [LOG]}, LINES[3:]),
+    ({"to_transfer": [LOG]}, LINES[2:3]), ({"left_behind": [LOG]}, LINES[3:4]),
+    ({"state": LeavingState.GAVE_UP}, LINES[4:]), ({"state": LeavingState.GAVE_UP, "left_behind": [LOG]}, LINES[3:4]),
 ])  # fmt: skip
 def test_the_last_lines(caplog: pytest.LogCaptureFixture, changed: dict[str, Any], said: tuple[str, ...]) -> None:
     caplog.clear()

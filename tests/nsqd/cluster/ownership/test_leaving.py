@@ -123,6 +123,19 @@ def test_a_log_that_no_other_node_has_completely_is_kept_and_the_node_gives_up()
     assert leaver.ended == [False]
 
 
+def test_a_node_without_a_connection_has_not_left() -> None:
+    leaver = Leaver().begin()
+    while leaver.node.cluster.leaders.epochs[LOG].node == 0:
+        leaver.advance(0.25, 1, 2)
+    assert leaver.ended == []
+    pairs = [(leaver.node.own.address, other.own.address) for other in leaver.nodes[1:]]
+    leaver.run.network.cut = {*pairs, *((there, here) for here, there in pairs)}
+    leaver.node.cluster.links.clear()
+    leaver.advance(70, 1, 2)
+    assert leaver.ended == [False]
+    assert leaver.leaving.figures()["logs"] == []
+
+
 def test_another_node_is_asked_if_the_first_one_does_nothing() -> None:
     leaver = Leaver(Quorum.NONE)
     leaver.run.failing = 1.0
