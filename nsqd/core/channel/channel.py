@@ -18,7 +18,7 @@ See docs/contributing/design/channel.md#states-of-a-message-in-a-channel.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from nsqd.core.channel import failures
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog, GroupBatch
@@ -629,7 +629,8 @@ class Channel:
     @property
     def depth(self) -> int:
         """Return the number of messages that are ready to be delivered."""
-        return self.offsets.ordinary - self.backlog.passed + len(self.backlog.retry)
+        backlog = self.backlog
+        return self.offsets.ordinary - backlog.passed + len(backlog.retry) + backlog.retry.packed_count
 
     @property
     def backend_depth(self) -> int:
@@ -647,10 +648,12 @@ class Channel:
         return self.deferred.count + self.delayed
 
     def is_buried(self, ordinal: int) -> bool:
-        return ordinal in self.buried.ordinal_set
+        return self.buried.has_ordinal(ordinal)
 
-    def frozen_chunks(self) -> list[bytes]:
-        return self.deferred.frozen_chunks()
+    def frozen_chunks(self) -> Iterator[bytes]:
+        yield from self.deferred.frozen_chunks()
+        yield from self.backlog.frozen_chunks()
+        yield from self.buried.frozen_chunks()
 
     def counts(self) -> Counts:
         return Counts(self.depth, self.in_flight_count, self.deferred_count, len(self.buried))
@@ -666,7 +669,7 @@ class Channel:
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""
-        for part in (self.backlog, self.in_flight, self.deferred, self.dispatch):
+        for part in (self.backlog, self.in_flight, self.deferred, self.buried, self.dispatch):
             part.check()
         self.dispatch.check_consumers(self.consumers)
         if self.backlog.is_grouped:
