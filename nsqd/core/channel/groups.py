@@ -21,6 +21,7 @@ from itertools import repeat
 
 from nsqd.core.channel.backlog import Backlog, GroupBatch, ReadyMessages
 from nsqd.core.channel.queued import QueuedBacklog
+from nsqd.core.channel.retry import RetryQueue
 from nsqd.core.message.frame import ID
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import ReaderJournal
@@ -40,7 +41,8 @@ class GroupedBacklog(QueuedBacklog):
 
     def __init__(self, plain: Backlog, journal: ReaderJournal) -> None:
         super().__init__(plain, journal)
-        self.retry = deque(sorted(self.retry, key=lambda entry: entry[1].ordinal))  # all have the same place
+        # all have the same place
+        self.retry = RetryQueue(sorted(self.retry.entries(), key=lambda entry: entry[1].ordinal))
         self._forget_groups()
 
     def _forget_groups(self) -> None:
