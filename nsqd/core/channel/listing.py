@@ -77,17 +77,13 @@ def _in_flight(channel: Channel, after: int, limit: int) -> Page:
     """List messages in flight by ordinal. A place is an ordinal."""
     runs = list(enumerate(channel.in_flight.runs()))
     # runs in order do not overlap, so the first ones have the lowest ordinals
-    in_order = sorted((run.first + run.head, place, run) for place, run in runs if run.loose is None)
+    in_order = sorted((run.first + run.head, place, run) for place, run in runs if run.is_span)
     spans = ((range(max(first, after + 1), first + len(run)), place, run) for first, place, run in in_order)
     members: Iterator[tuple[int, int, Run]] = (
         (ordinal, place, run) for ordinals, place, run in spans for ordinal in ordinals
     )
     loose = (
-        (ordinal, place, run)
-        for place, run in runs
-        if run.loose is not None
-        for ordinal in run.loose.values()
-        if ordinal > after
+        (ordinal, place, run) for place, run in runs if not run.is_span for ordinal in run.ordinals() if ordinal > after
     )
     found = nsmallest(limit + 1, chain(islice(members, limit + 1), loose))  # the place decides before runs are compared
     page = [
