@@ -6,13 +6,16 @@ node that will not come back.
 
 import argparse
 import json
+import time
+from typing import Any
 
 import httpx
 
 from apps.node_client import add_address, open_client, why_refused
-from shared.terminal.commands import CommandError, Commands, make_command, whole_number
+from shared.terminal.commands import CommandError, Commands, make_command, seconds, whole_number
 
 MOST_NUMBER = 1023  # of a node
+POLL_EVERY = 0.5  # s between two requests for the result of `promote`
 FORGET_DETAILS = """
 The node must be down. The others choose followers without it, and do not dial it. Its log is never accepted again: a node that
 starts with its data directory, or with one that was recovered, is refused. A node with a new data directory may have the
@@ -37,7 +40,10 @@ The leader of the log must be lost. A node with a complete replica promotes the 
 this command is for replicas that may lack messages. Acknowledged messages that are not in the replica are not delivered, unless
 the lost node comes back with its disk; finished messages whose finish is not in the replica are delivered again. The failover
 is final. A majority of the nodes must vote for it, an nsqlookupd that is in contact with the leader postpones it, and a node
-with a longer replica promotes the log instead. /cluster shows the result; see docs/troubleshooting/lost-node.md.
+with a longer replica promotes the log instead. See docs/troubleshooting/lost-node.md.
+
+Exit code: 0 if the log has a new leader, this node or another one. 1 if it has none within the limit: the reason is printed,
+and the node continues to try; repeat the command to wait again.
 """
 PROMOTE_ADVICE = {
     "NO_REPLICA": "nsqd at {address} has no whole copy of the log {log}; see http://{address}/cluster",
@@ -92,22 +98,66 @@ def _add_promote(commands: Commands) -> None:
     number = whole_number(0, MOST_NUMBER)
     which.add_argument("--node", type=number, metavar="N", help="number of the lost node: all logs that it leads")
     add_address(promote, "the node that is to promote")
-    promote.add_argument("--json", action="store_true", help="print a JSON object with the ids of the logs")
+    promote.add_argument(
+        "--limit", type=seconds, default="60s", metavar="DURATION", help="how long to wait for it (default: 60s)"
+    )
+    promote.add_argument("--json", action="store_true", help="print a JSON object with the new leader of each log")
 
 
 def _promote(arguments: argparse.Namespace) -> int:
     address = arguments.nsqd_http_address
     with open_client(arguments) as client:
         logs = [arguments.log] if arguments.log is not None else _lost_logs(client, arguments.node, address)
+        if not logs:
+            raise CommandError(f"nsqd at {address} knows no log whose leader is node {arguments.node} and is lost")
         for log in logs:
             answer = client.post("/cluster/promote", params={"log": log})
             if answer.status_code != 200:
                 raise CommandError(why_refused(answer, PROMOTE_ADVICE, address, log=log))
-    if not logs:
-        raise CommandError(f"nsqd at {address} knows no log whose leader is node {arguments.node} and is lost")
-    text = f"nsqd at {address} is a candidate for {', '.join(logs)}; see http://{address}/cluster"
-    print(json.dumps({"logs": logs}) if arguments.json else text)
+        leaders = _await_leaders(client, logs, address, arguments.limit)
+    lines = (f"node {leader} leads the log {log}" for log, leader in leaders.items())
+    print(json.dumps({"logs": leaders}) if arguments.json else "\n".join(lines))
     return 0
+
+
+def _await_leaders(client: httpx.Client, logs: list[str], address: str, limit: float) -> dict[str, int]:
+    """Return the new leader of each log. Raises CommandError if one has none within `limit` s, httpx.HTTPError."""
+    until = time.monotonic() + limit
+    while True:
+        cluster = client.get("/cluster").json()
+        leaders, reasons = read_leaders(cluster, logs)
+        if not reasons:
+            return leaders
+        if time.monotonic() > until:
+            waiting = "; ".join(f"the log {log}: {why}" for log, why in reasons.items())
+            raise CommandError(
+                f"no node has promoted it within {limit:g} s, and nsqd at {address} continues to try: {waiting}"
+            )
+        time.sleep(POLL_EVERY)
+
+
+def read_leaders(cluster: dict[str, Any], logs: list[str]) -> tuple[dict[str, int], dict[str, str]]:
+    """Return the leaders of logs by the answer of a node, and the reasons why the others have none. Raises CommandError."""
+    try:
+        led = {str(one["log_id"]): int(one["node"]) for one in cluster["closed"]}
+        led |= {
+            str(one["log_id"]): int(cluster["node"]) for one in cluster["led"] if one["state"] not in ("lost", "closed")
+        }
+        cases = {str(one["log_id"]): one for one in cluster["elections"]["logs"]}
+        leaders, reasons = dict[str, int](), dict[str, str]()
+        for log in logs:
+            case = cases.get(log)
+            if log in led:
+                leaders[log] = led[log]
+            elif case is not None and not case["leader_lost"]:
+                leaders[log] = int(case["leader"])
+            else:
+                reasons[log] = (
+                    str(case["reason"] or case["state"] or "it waits") if case else "the node has no copy of it"
+                )
+        return leaders, reasons
+    except (ValueError, KeyError, TypeError):
+        raise CommandError("the node did not answer as an nsqd in a cluster") from None
 
 
 def _lost_logs(client: httpx.Client, node: int, address: str) -> list[str]:

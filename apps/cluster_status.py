@@ -232,12 +232,20 @@ def lines_of(cluster: ClusterState, health: ClusterHealth, silent: dict[str, str
             in_sync = ", ".join(map(str, log.replicas)) or "-"
             rows.append((of, leader, log.state, in_sync, _behind(cluster, log)))
     yield from _table(rows)
+    for log in cluster.logs:
+        if log.batches:
+            kept = f"{counted(log.batches, 'batch')} of the log of node {log.node} not done"
+            yield f"{kept}: penstock batch list --nsqd-http-address {_address_of(cluster, log.leader)}"
     left_out = cluster.logs_left_out + cluster.nodes_left_out + cluster.copies_left_out
     if left_out:
         yield f"({left_out} more are not shown)"
     if silent:
         yield ""
         yield from (f"No answer from {address}: {why}" for address, why in silent.items())
+
+
+def _address_of(cluster: ClusterState, number: int | None) -> str:
+    return next((one.http_address or one.asked for one in cluster.nodes if one.node == number), "-")
 
 
 def _behind(cluster: ClusterState, log: LogState) -> str:

@@ -2,17 +2,24 @@
 
 import argparse
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import httpx
 
-from apps.node_client import add_address, open_client, why_refused
+from apps.node_client import Node, add_address, open_client, url_of
+from shared.counted import counted
 from shared.log import escape
-from shared.terminal.commands import CommandError, Commands, make_command
+from shared.terminal.commands import CommandError, Commands, ExitCode, make_command
+
+T = TypeVar("T")
 
 TIMEOUT = 10.0  # s for an answer
+ASK = 2.0  # s for the answer of another node
 ASK_EVERY = 0.5  # s between two requests for the progress
-SILENT_FOR = 10.0  # s until the command gives up an unresponsive node
+SILENT_FOR = (
+    10.0  # s until the command gives up an unresponsive node, and until another node must confirm that it has left
+)
 WHAT = "have a node transfer its logs to other nodes, and leave the cluster permanently"
 DETAILS = """
 The node takes no messages and delivers none from then on. It waits for messages in flight at connected consumers, for half of
@@ -20,23 +27,29 @@ the limit at most, and asks nodes that have all of its logs to lead them. Then i
 ends: make sure that nothing starts it again. A log that is not transferred within the limit stays its own; the process ends as
 well, and there is a failover as for a lost node. Until then keep its data directory, which is a copy. A node that left may join
 again, best with a new data directory. See docs/how-to/drain-or-remove-a-node.md.
+
+Exit code: 0 only if another node confirms that this one has left. Otherwise 1: the last line says what to do.
 """
 ADVICE = {
     "NO_CLUSTER": "nsqd at {address} is in no cluster: it has no -cluster-address",
     "INVALID_ARG_LIMIT": "the limit must be a duration from 1ns to 24h, such as 60s",
 }
 TEXTS = {
-    "waiting": "waiting for {in_flight} messages in flight",
-    "handing over": "transferring {count} logs",
+    "waiting": "waiting for {in_flight} in flight",
+    "handing over": "transferring {count}",
     "telling": "notifying the other nodes",
     "left": "the node has left the cluster",
-    "gave up": "{count} logs were not transferred in time: the node ends as their leader, and its disk is still a copy",
+    "gave up": "the node ends, and has not left",
 }
-LACKING = (
-    "the node ends, and has not left: the new leaders of these logs may lack messages that its disk has: {logs}; "
-    "{count} other logs were not transferred"
+KEPT = "{count} not transferred in time: the node is still the leader, and its disk is a copy"
+LACKING = "the leaders of these logs may lack messages that its disk has: {logs}"
+UNCLAIMED = "no node leads these logs, of which its disk has a copy: {logs}"
+ALONE = "it is connected to no other node, so none would know; see penstock cluster status"
+RESTARTED = "nsqd at {address} was started again, and has joined again: make sure that nothing starts it, and repeat"
+UNCONFIRMED = (
+    "no other node confirms that node {node} has left: keep its disk, and look at penstock cluster status of another node; "
+    "if that lists the node as down, penstock cluster forget --node {node}"
 )
-UNCLAIMED = "; its disk has a copy of these logs, whose leader is lost and which no other node leads: {logs}"
 
 
 def add_command(commands: Commands) -> None:
@@ -47,52 +60,92 @@ def add_command(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Have a node leave, print the progress, and return 0 if it has left, otherwise 1. Raises CommandError, httpx.HTTPError."""
+    """Have a node leave, print the progress, and return 0 if another node confirms that it has left, otherwise 1.
+
+    Raises CommandError, httpx.HTTPError.
+    """
     with open_client(arguments, TIMEOUT) as client:
-        answer = client.post("/cluster/leave", params={"limit": arguments.limit})
-        if answer.status_code != 200:
-            raise CommandError(why_refused(answer, ADVICE, arguments.nsqd_http_address))
-        return _follow(client, answer, arguments.nsqd_http_address)
+        return leave(Node(client, arguments.nsqd_http_address, ADVICE), arguments.limit)
 
 
-def _follow(client: httpx.Client, answer: httpx.Response, address: str) -> int:
-    """Print the progress until the node has left or gave up, and return the exit code. Raises CommandError."""
+def leave(node: Node, limit: str, sleep: Callable[[float], object] = time.sleep) -> int:
+    """Do the work of `run`."""
+    number, others = _members(node.request("GET", "/cluster", {}))
+    answer: httpx.Response | None = node.request("POST", "/cluster/leave", {"limit": limit})
     last = ""
-    while True:
+    while answer is not None:
         try:
             state = dict(answer.json())
+            if state["state"] == "staying":
+                raise CommandError(RESTARTED.format(address=node.address))
             text = describe(state)
         except (ValueError, KeyError, TypeError):
-            raise CommandError(f"{address} does not answer as an nsqd of Penstock") from None
+            raise CommandError(f"{node.address} does not answer as an nsqd of Penstock") from None
         if text != last:
             print(text, flush=True)
             last = text
-        if state["state"] in ("left", "gave up"):
-            return 0 if state["state"] == "left" else 1
-        time.sleep(ASK_EVERY)
-        answer = _progress(client, address)
+        if state["state"] == "gave up":
+            return ExitCode.FAILED
+        if state["state"] == "left":
+            break
+        sleep(ASK_EVERY)
+        answer = _progress(node, sleep)
+    if not _until(lambda: _has_left(node.client, number, others) or None, sleep):
+        raise CommandError(UNCONFIRMED.format(node=number))
+    if last != TEXTS["left"]:
+        print(f"nsqd at {node.address} has ended, and another node confirms that it has left", flush=True)
+    return ExitCode.DONE
 
 
-def _progress(client: httpx.Client, address: str) -> httpx.Response:
-    """Ask a node for its progress, for SILENT_FOR s if it does not answer. Raises CommandError."""
-    deadline = time.monotonic() + SILENT_FOR
-    while True:
+def _members(answer: httpx.Response) -> tuple[int, list[str]]:
+    """Return the number of the node that answers /cluster, and the HTTP addresses of the other members. Raises CommandError."""
+    try:
+        cluster = answer.json()
+        own = int(cluster["node"])
+        others = [one for one in cluster["nodes"] if one["node"] != own and one["standing"] == "member"]
+        return own, [str(one["http_address"]) for one in others if one["http_address"]]
+    except (ValueError, KeyError, TypeError):
+        raise CommandError(f"{answer.url.netloc.decode()} did not answer as an nsqd in a cluster") from None
+
+
+def _progress(node: Node, sleep: Callable[[float], object]) -> httpx.Response | None:
+    """Ask a node for its progress; None: it has not answered for SILENT_FOR s, as when it has ended. Raises CommandError."""
+    return _until(lambda: node.request("GET", "/cluster/leave", {}), sleep)
+
+
+def _has_left(client: httpx.Client, number: int, others: list[str]) -> bool:
+    """Return True if any of the other nodes says that a node has left."""
+    for address in others:
         try:
-            return client.get("/cluster/leave")
+            nodes = client.get(f"{url_of(address)}/cluster", timeout=ASK).json()["nodes"]
+            if any(one["node"] == number and one["standing"] != "member" for one in nodes):
+                return True
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
+            continue
+    return False
+
+
+def _until(ask: Callable[[], T | None], sleep: Callable[[float], object]) -> T | None:
+    """Return the first result of `ask` that is not None, within SILENT_FOR s and without an HTTPError; otherwise None."""
+    for _ in range(int(SILENT_FOR / ASK_EVERY)):
+        try:
+            if (found := ask()) is not None:
+                return found
         except httpx.HTTPError:
-            if time.monotonic() > deadline:
-                raise CommandError(f"nsqd at {address} no longer answers: look at /cluster of another node") from None
-        time.sleep(ASK_EVERY)
+            pass
+        sleep(ASK_EVERY)
+    return None
 
 
 def describe(state: dict[str, Any]) -> str:
     """Return a line with the progress of a node. Raises KeyError, ValueError or TypeError for the answer of another program."""
-    text = TEXTS[state["state"]].format(in_flight=int(state["in_flight"]), count=len(state["logs"]))
-    if state["state"] == "gave up" and state["lacking"]:
-        text = LACKING.format(logs=_named(state["lacking"]), count=len(state["logs"]))
-    if state["state"] in ("left", "gave up") and state["leaderless"]:
-        text += UNCLAIMED.format(logs=_named(state["leaderless"]))
-    return text
+    logs = counted(len(state["logs"]), "log")
+    text = TEXTS[state["state"]].format(in_flight=counted(int(state["in_flight"]), "message"), count=logs)
+    left = [LACKING.format(logs=_named(state["lacking"]))] if state["lacking"] else []
+    left += [UNCLAIMED.format(logs=_named(state["leaderless"]))] if state["leaderless"] else []
+    if state["state"] == "gave up":
+        left = [KEPT.format(count=logs), *left] if state["logs"] else left or [ALONE]
+    return "; ".join([text, *left])
 
 
 def _named(logs: list[Any]) -> str:

@@ -98,6 +98,8 @@ def draining(look: Snapshot) -> Found:
     for name, one in look.nodes.items():
         if one.record.is_draining and not one.state.is_gone:
             left = f"{counted(one.record.held, 'message')} left{old(one.record.held_at, look.at)}"
+            if not one.record.held:
+                left = "no message left, but jobs, schedules or batches, which the node's page counts"
             words = "drained: it can be stopped" if one.record.is_drained else left
             yield node_subject("draining", name, words, severity=Severity.INFO)
 

@@ -41,7 +41,7 @@ def storage_view(data: JsonObject, who: Who) -> JsonObject:
 
 def drain_view(data: JsonObject) -> JsonObject:
     """Return the progress of a node's drain."""
-    names = ("since", "depth", "in_flight", "deferred", "buried", "jobs")
+    names = ("since", "depth", "in_flight", "deferred", "buried", "jobs", "schedules", "batches")
     return _numbers(data, names) | {name: data.get(name) is True for name in ("draining", "done")}
 
 

@@ -285,12 +285,18 @@ async def _act(session: Session, arguments: argparse.Namespace) -> int:
             raise WrongArguments(
                 f"{len(nodes)} nodes have it, each with offsets and ids of its own: give --node, one of {known}"
             )
+        count = len(set((arguments.offset or arguments.id).split(",")))
         if arguments.dry_run:
-            count = len((arguments.offset or arguments.id).split(","))
             is_confirmed(arguments, f"{arguments.action} {count} of {target.name} on {nodes[0]}")
             return ExitCode.DONE
         answers = await session.post(nodes, path, {name: str(value) for name, value in asked.items()})
-        return _report(session, sum(number(json.loads(one).get(done)) for one in answers.values()), done, arguments)
+        acted = sum(number(json.loads(one).get(done)) for one in answers.values())
+        code = _report(session, acted, done, arguments)
+        if answers and acted < count:
+            raise CommandError(
+                f"{count - acted:,} of {count:,} are not in {target.name} on {nodes[0]}, or not in a fitting state"
+            )
+        return code
     return await _act_on_first(session, target, nodes, arguments, filters)
 
 
@@ -324,6 +330,9 @@ async def _act_on_first(
                 await asyncio.sleep((step or 0) / arguments.rate)
     except UpstreamError:
         pass  # `work.errors` has the failures, of the nodes one by one
+    except asyncio.CancelledError:  # Ctrl-C
+        _report(session, acted, done, arguments)
+        raise
     _progress(acted, wanted, is_over=True)
     session.note(work.errors)
     return _report(session, acted, done, arguments)

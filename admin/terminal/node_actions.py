@@ -20,7 +20,7 @@ from shared.terminal.confirm import add_confirmation, is_confirmed
 from shared.terminal.output import Column, body_text, numbers, print_rows
 
 ASK_EVERY = 1.0  # s between two requests for the progress of a drain
-LEFT = ("depth", "in_flight", "deferred", "jobs", "buried")
+LEFT = ("depth", "in_flight", "deferred", "jobs", "schedules", "batches", "buried")
 T = TypeVar("T")
 COLUMNS = (Column("node"), Column("state"), *numbers(*LEFT))
 
@@ -65,6 +65,8 @@ async def _drain(session: Session, arguments: argparse.Namespace) -> int:
         state = await _ask(session.direct.get_object(node, "/node/drain"))
         if not arguments.wait or state.get("done") is True:
             break
+        if state.get("draining") is not True:
+            raise CommandError(f"{node} no longer drains: it was restarted, or someone has ended that; drain it again")
         if sys.stderr.isatty():
             print(f"\r{_left(state)} left   ", end="", file=sys.stderr, flush=True)
         await asyncio.sleep(ASK_EVERY)

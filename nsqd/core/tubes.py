@@ -371,10 +371,13 @@ class Tubes:
             self.match()
         return job_id
 
-    def put_buried(self, worker: Worker, body: bytes, options: JobOptions, identity: Attributes | None = None) -> int:
-        """Put a job into the tube that the worker uses, which is full and buries it. Returns the client id."""
-        topic = self.topics[worker.using]
-        client_id = self.index.client_id(topic.intake.put([body], options, identity))
+    def put_buried(self, name: str, body: bytes, options: JobOptions, identity: Attributes | None = None) -> int:
+        """Put a job into the tube of that name, which is full and buries it. Returns and raises as `put_unique`."""
+        topic = self.topics[name]
+        job_id = topic.intake.put([body], options) if identity is None else _put_once(topic, body, options, identity)
+        if job_id is None:
+            return 0
+        client_id = self.index.client_id(job_id)
         self.total += 1
         found = self.find(client_id)
         assert found is not None
@@ -393,12 +396,7 @@ class Tubes:
 
         It may have headers, too, one of which names a batch. Returns the job's client id, or 0 if none was put. Raises TooMany.
         """
-        topic = self._topic(worker.using)
-        topic.admit_to_batch([body], identity, False)
-        if identity.while_pending:
-            found = topic.publish_unless_pending(identity.key, lambda: topic.intake.put([body], options, identity))
-        else:
-            found = None if topic.intake.admit(identity, 1) else topic.intake.put([body], options, identity)
+        found = _put_once(self._topic(worker.using), body, options, identity)
         if found is None:
             return 0
         self.total += 1
@@ -460,6 +458,14 @@ class Tubes:
 
     def __repr__(self) -> str:
         return f"<Tubes: {len(self.waiters.queues)} made, {self.listed!r}>"
+
+
+def _put_once(topic: Topic, body: bytes, options: JobOptions, identity: Attributes) -> int | None:
+    """Put a job, and return its message id; None: the topic remembers one with the key of this identity. Raises TooMany."""
+    topic.admit_to_batch([body], identity, False)
+    if identity.while_pending:
+        return topic.publish_unless_pending(identity.key, lambda: topic.intake.put([body], options, identity))
+    return None if topic.intake.admit(identity, 1) else topic.intake.put([body], options, identity)
 
 
 def _first(tube: Tube, state: JobState) -> Job | None:

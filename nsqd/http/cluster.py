@@ -34,7 +34,7 @@
 * `refusing`: the topics that refuse publishes because they ask for more copies, of which 100 are named.
 * `led`: the logs that this node leads, first the one into which it publishes, then the promoted ones. `node` has published
   into it, `epochs` have the position where each begins, and `state` is starting, waiting, reading, filling, attaching,
-  serving, failed, lost or closed.
+  serving, failed, lost or closed. A promoted log stays, even without messages, while it has `batches` that are not done.
 * `closed`: the logs without unfinished messages, which are removed; `node` led it last.
 * `elections`: how many this node has won (clean: with a complete replica), lost, called off because the leader came back, and
   postponed because an nsqlookupd is in contact with the leader. For each log with a replica here, or with a candidate: its
@@ -60,9 +60,10 @@ left, and ends 3 s later. GET /cluster/leave returns the progress:
     {"state": "handing over", "in_flight": 0, "logs": [{"log_id": "...", "asked": 2}], "lacking": [], "leaderless": []}
 
 `state` is staying, waiting, handing over, telling, left or gave up; `logs` are those that are still to be transferred, with
-the node that was asked last; `lacking` are those with a new leader that may lack messages of this node, because this node was
-partitioned; `leaderless` are those of which it has a copy, and whose leader is lost: no node has promoted them. It gives up
-after `limit` (a day at most, else 400 INVALID_ARG_LIMIT), or at the end if a log is `lacking`: then it ends without leaving.
+the node that was asked last; `lacking` are those that another node leads, perhaps without messages that this node has;
+`leaderless` are those of which it has a copy, and whose leader is lost: no node has promoted them. It leaves when all three are
+empty. After `limit` (a day at most, else 400 INVALID_ARG_LIMIT), or if another node has promoted a log of this one without a
+part of it, it ends without leaving.
 
 With POST /cluster/promote?log=ID this node becomes a candidate for the log of a lost node, though its replica may lack
 acknowledged messages, or finishes. The response, {"log": "ID"}, means that it tries: other nodes

@@ -6,11 +6,13 @@
 
 All three answer:
 
-    {"draining": true, "since": S, "depth": 3, "in_flight": 1, "deferred": 0, "buried": 2, "jobs": 0, "done": false}
+    {"draining": true, "since": S, "depth": 3, "in_flight": 1, "deferred": 0, "buried": 2, "jobs": 0,
+     "schedules": 1, "batches": 0, "done": false}
 
 `since` is in s since the epoch, 0 while the node does not drain. `depth` counts messages that are ready in some channel, or
 that no channel has been given yet; `deferred` includes follow-ups, which wait for their batch; `jobs` counts those of tubes
-without the buried ones, which `buried` includes. `done`: the node drains, and nothing is left except buried messages and jobs.
+without the buried ones, which `buried` includes; `batches` those that are not done. A schedule publishes nothing here while the
+node drains, and is left until it is deleted. `done`: the node drains, and nothing is left except buried messages and jobs.
 The statistics topic and the audit topic are left out, because they may have no consumer.
 
 Clients that publish or put are refused: E_PUB_FAILED (MPUB, DPUB) `PUB failed DRAINING` over TCP, 503 DRAINING over HTTP (also

@@ -43,6 +43,7 @@ class LedLog:
     log_id: str
     node: int  # that publishes or has published into it
     state: str
+    batches: int = 0  # that are not done
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ def _led(value: object) -> Iterator[LedLog]:
     for log_id, raw in _with_log_id(value):
         node, state = _node_number(raw.get("node")), _short(raw.get("state"))
         if node is not None and state not in ("lost", "closed"):
-            yield LedLog(log_id, node, state)
+            yield LedLog(log_id, node, state, _count(raw.get("batches")) or 0)
 
 
 def _elections(value: object) -> Iterator[ElectionState]:

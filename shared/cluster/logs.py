@@ -18,7 +18,7 @@ def logs_of(answers: Mapping[int, Answer]) -> list[LogState]:
             if one.log_id in found:
                 found[one.log_id].also_led_by.append(by)
             else:
-                found[one.log_id] = LogState(one.log_id, one.node, by, one.state)
+                found[one.log_id] = LogState(one.log_id, one.node, by, one.state, batches=one.batches)
     for log_id, leader, takers in _lost(answers):
         if log_id not in found:
             found[log_id] = LogState(log_id, _publisher(answers, log_id), leader, LOST, takers)

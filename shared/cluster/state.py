@@ -103,6 +103,7 @@ class LogState:
     takers: list[Taker] = field(default_factory=list)
     also_led_by: list[int] = field(default_factory=list)
     replicas: list[int] = field(default_factory=list)  # the other nodes that have all of it
+    batches: int = 0  # that are not done: they keep a promoted log, even one without messages
 
     @property
     def able(self) -> list[Taker]:

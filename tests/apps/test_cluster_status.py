@@ -12,7 +12,7 @@ from apps import cluster_status
 from apps.cluster_status import Unreachable, described, lines_of, look
 from shared.cluster.health import health_of
 from tests.cases import each
-from tests.shared.cluster.test_health import three, without
+from tests.shared.cluster.test_health import led, three, without
 from tests.shared.cluster.test_state import Raw, record
 
 
@@ -52,6 +52,10 @@ def test_a_whole_cluster_on_one_screen() -> None:
         "2       2       serving  0, 1     -"
     )
     assert nodes.asked == ["h0:4151", "h1:4151", "h2:4151"]
+    nodes.answers["h0:4151"]["led"].append(led(7, "old") | {"batches": 2})
+    assert screen(nodes).endswith(
+        "2 batches of the log of node 7 not done: penstock batch list --nsqd-http-address h0:4151"
+    )
 
 
 def test_a_node_that_is_down_is_asked_once_and_shown() -> None:

@@ -216,7 +216,7 @@ TRIED_BY = {
     ),
     "processes/test_certificate_dates.py": ("shared.http.process_metrics",),
     "processes/test_cluster.py": (
-        "apps.cluster_lost", "nsqd.http.archive",
+        "nsqd.http.archive",
         "nsqd.cluster.joining",
     ),
     "processes/test_configuration.py": ("shared.daemon_options", "shared.http.options",),

@@ -130,8 +130,8 @@ class Promotions(Part):
             self._end(led)
 
     def unannounced(self) -> list[bytes]:
-        """Return the logs that this node is promoting and has not announced yet."""
-        return [one.log_id for one in self.logs.values() if one.number and not one.is_announced]
+        """Return the logs that this node is promoting and has not announced yet, and those that it is ending as lost."""
+        return [one.log_id for one in self.logs.values() if one.state == LOST or (one.number and not one.is_announced)]
 
     # closing
 
@@ -409,6 +409,7 @@ class Promotions(Part):
                 "node": led.node,
                 "state": led.state,
                 "topics": len(led.broker.topics) if led.broker is not None else 0,
+                "batches": len(led.broker.context.batches.unfinished()) if led.broker is not None else 0,
                 "failure": led.failure,
             }
             for led in self.logs.values()

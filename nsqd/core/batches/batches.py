@@ -355,10 +355,9 @@ class Batches(BatchTable):
                 break
         return found
 
-    @property
-    def has_more(self) -> bool:
-        """Return True if a batch of this log is not done, or has follow-ups left."""
-        return any(batch.state is not BatchState.DONE or batch.follow_ups for batch in self.known.values())
+    def unfinished(self) -> list[str]:
+        """Return the names of the batches of this log that are not done, or have follow-ups left."""
+        return [one.name for one in self.known.values() if one.state is not BatchState.DONE or one.follow_ups]
 
     def put_off(self, batch: NamedBatch, number: int) -> None:
         """Try the other follow-ups of a batch before this one, which cannot be published now."""

@@ -6,8 +6,7 @@ nor in flight nor deferred. The channel still references it, so the store keeps 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import dropwhile, islice
-from typing import cast
+from itertools import islice
 
 EXPIRED, OVERFLOW = "expired", "overflow"  # reasons other than failures (failures.py) and those of operators
 NONE: set[int] = set()  # never changed: ten thousand channels without buried messages share it
@@ -55,9 +54,8 @@ class Buried(dict[bytes, DeadLetter]):
     def after(self, message_id: bytes | None, count: int) -> list[tuple[bytes, DeadLetter]]:
         """Return up to `count` messages after the one with that id; start with the first if the id is None or not buried."""
         names = iter(self)
-        if message_id in self:
-            names = dropwhile(cast(bytes, message_id).__ne__, names)
-            next(names)
+        if message_id is not None and message_id in self:
+            message_id in names  # noqa: B015  # moves past it, at a third of the cost of a loop
         return [(name, self[name]) for name in islice(names, count)]
 
     def __repr__(self) -> str:

@@ -166,13 +166,13 @@ class Channel:
         self._begin_expiry(self.expiry is not None and self.expiry.is_mixed)
         if (settings.dead_letter, settings.on_expire) != (old.dead_letter, old.on_expire):
             self.forward_dead_letters()
-        if settings.order != old.order:  # messages that are in flight already are not affected
+        if (settings.order, settings.on_bury) != (
+            old.order,
+            old.on_bury,
+        ):  # messages that are in flight are not affected
             self.backlog = ordered(self.backlog, settings, self.journal, lambda: self._agenda.now, self.schedule_scan)
             self._expect_heads()
             self.wake()
-        elif settings.on_bury is OnBury.SKIP and old.on_bury is OnBury.HOLD:
-            for letter in self.buried.values():
-                self.ended((letter.ordinal,))
         if self._examines:  # in the new order
             self.backlog.extended()
             self._keep_bounds()

@@ -229,8 +229,12 @@ class GroupedBacklog(QueuedBacklog):
     def untake_batch(self, batch: GroupBatch) -> None:
         if batch.ordinals:
             self.keep_heads(batch.heads())
-            self._freed = sorted([*batch.ordinals, *self._freed])
-            self._note_queued(len(batch.ordinals))
+            heads = [ordinal for ordinal in batch.ordinals if ordinal in self._heads]
+            self._freed = sorted([*heads, *self._freed])
+            self._note_queued(len(heads))
+            at = self.retry[0][0] if self.retry else self.cursor
+            plain = [Message(ordinal, 0) for ordinal in batch.ordinals if ordinal not in self._heads]  # of no group
+            self.retry.extendleft((at, message) for message in reversed(plain))
             self._journal.requeue(batch.ordinals, 0, 0, 0)
 
     # ends

@@ -22,6 +22,8 @@ class DrainStatus(NamedTuple):
     deferred: int = 0  # also follow-ups, which wait for their batch
     buried: int = 0  # messages, and jobs
     jobs: int = 0  # of tubes: ready, reserved or delayed
+    schedules: int = 0
+    batches: int = 0  # that are not done
 
     def plus(self, other: DrainStatus) -> DrainStatus:
         """Return the sum of both, field by field."""
@@ -29,16 +31,21 @@ class DrainStatus(NamedTuple):
 
     @property
     def is_drained(self) -> bool:
-        """Return True if nothing is left to deliver. Buried messages do not count: they wait for an operator."""
-        return not (self.depth or self.in_flight or self.deferred or self.jobs)
+        """Return True if nothing is left. Buried messages do not count: they wait for an operator."""
+        return not any(self._replace(buried=0))
 
 
 def drain_statuses(broker: Broker, *aside: str) -> Iterator[DrainStatus]:
-    """Yield what is left in every topic and reader, except the topics `aside`, and the follow-ups of batches.
+    """Yield what is left in every topic and reader, except the topics `aside`, and the schedules and batches of all logs.
 
     The caller may continue in later turns.
     """
-    yield DrainStatus(deferred=sum(one.context.batches.follow_up_count for one in broker.logs))
+    contexts = [one.context for one in broker.logs]
+    yield DrainStatus(
+        deferred=sum(one.batches.follow_up_count for one in contexts),
+        schedules=len({key for one in contexts for key in one.schedules.known}),
+        batches=len({name for one in contexts for name in one.batches.unfinished()}),
+    )
     for topic in [topic for one in broker.logs for topic in one.topics.values()]:
         if topic.deleted or topic.name in aside:
             continue

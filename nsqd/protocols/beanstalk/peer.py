@@ -189,13 +189,30 @@ class Peer(Operator):
             tubes.burn_id()
             self.fail(DRAINING)
         except TooMany as refused:
-            if put.identity is None and isinstance(refused, TopicFull) and refused.buries:
-                number = tubes.put_buried(self.worker, body, options, identity)
-                self._finish_put(number, body, b"BURIED %d\r\n" % number)
+            if isinstance(refused, TopicFull) and refused.buries:
+                self._put_buried(put, body, options, identity)
             else:
-                self.fail(BATCH_DONE if str(refused) == "BATCH_DONE" else OUT_OF_MEMORY)
+                self._refuse_put(refused)
         else:  # 0: it was put before
             self._finish_put(number, body, b"INSERTED %d\r\n" % number if number else self._duplicate(put))
+
+    def _put_buried(self, put: Put, body: bytes, options: JobOptions, identity: Attributes | None) -> None:
+        """Bury a job that is put into a full tube, and answer."""
+        tubes, name = self.broker.tubes, self.worker.using
+        try:
+            if put.copies:
+                self.outbox.wait_for(self.broker.topics[name].ask_for_copies(put.copies))
+            number = tubes.put_buried(name, body, options, identity)
+        except TooFewCopies:
+            tubes.burn_id()
+            self.fail(DRAINING)
+        except TooMany as refused:
+            self._refuse_put(refused)
+        else:
+            self._finish_put(number, body, b"BURIED %d\r\n" % number if number else self._duplicate(put))
+
+    def _refuse_put(self, refused: TooMany) -> None:
+        self.fail(BATCH_DONE if str(refused) == "BATCH_DONE" else OUT_OF_MEMORY)
 
     def _finish_put(self, number: int, body: bytes, reply: bytes) -> None:
         """Answer a put whose job has that number, 0 if it was a duplicate."""

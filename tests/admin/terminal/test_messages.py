@@ -98,6 +98,9 @@ def test_an_offset_belongs_to_a_node(channel: list[LocalNode], terminal: Termina
     assert terminal("finish", "t", "c", "--offset", "0,2", "--node", "host-4151")[:2] == (0, "2 finished\n")
     assert terminal("requeue", "t", "c", "--offset", "1", "--node", FIRST, "--delay", "90s")[1] == "1 requeued\n"
     assert terminal("peek", "t", "c", "--state", "deferred")[1] == "b\n"
+    code, out, error = terminal("finish", "t", "c", "--offset", "0,1", "--node", FIRST)
+    assert (code, out) == (1, "1 finished\n")
+    assert f"1 of 2 are not in t/c on {FIRST}" in error
     code, _, error = terminal("peek", "t", "c", "--node", "nowhere")
     assert (code, "no nodes are named nowhere" in error) == (1, True)
 

@@ -1,7 +1,11 @@
 """`penstock drain`, `undrain`, `disconnect`, `request` on two nodes in the test's process."""
 
 import json
+from types import SimpleNamespace
 
+import pytest
+
+from admin.terminal import node_actions
 from tests.admin.terminal.program import Terminal, post
 from tests.daemons import Conversation
 from tests.local_node import LocalNode
@@ -25,6 +29,20 @@ def test_drain_says_what_is_left_and_waits_until_nothing_is(nodes: list[LocalNod
     assert (code, out.splitlines()[1].split()[:2]) == (0, [SECOND, "drained"])
     assert "takes messages" in terminal("undrain", SECOND)[1]
     assert terminal("drain", "nowhere")[0] == 1
+
+
+def test_a_drain_that_someone_else_ends_has_failed(
+    nodes: list[LocalNode], terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post(nodes[1], "/schedule", b"x", topic="t", name="s", every="1h")
+
+    async def undrain(seconds: float) -> None:
+        nodes[1].broker.drain(False)
+
+    monkeypatch.setattr(node_actions, "asyncio", SimpleNamespace(sleep=undrain))
+    code, out, error = terminal("drain", SECOND, "--wait", "--yes")
+    assert (code, out) == (1, "")
+    assert "no longer drains" in error
 
 
 def test_disconnect_says_how_many_messages_come_again(nodes: list[LocalNode], terminal: Terminal) -> None:

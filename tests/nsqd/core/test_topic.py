@@ -211,8 +211,18 @@ def test_a_full_tube_buries_jobs_in_the_words_of_each_protocol() -> None:
         beanstalk.sendall(b"use t\r\n" + b"put 0 0 9 1\r\nx\r\n" * 2 + b"put 0 0 9 1\r\ny\r\n")
         answers = [jobs.readline().split()[0] for _ in range(4)]
         assert answers == [b"USING", b"INSERTED", b"BURIED", b"BURIED"]
-        beanstalk.sendall(b"put-unique k 0 0 9 1\r\nx\r\n")
-        assert jobs.readline() == b"OUT_OF_MEMORY\r\n"
+        for put, again in (
+            (b"put-grouped g", b"BURIED"), (b"put-batch b", b"BURIED"), (b"put-unique k", b"DUPLICATE"),
+            (b"put-unless-pending k", b"DUPLICATE"), (b"put-replicated 1", b"BURIED"), (b"put-replicated 2", b"DRAINING"),
+        ):  # fmt: skip
+            beanstalk.sendall((put + b" 0 0 9 1\r\nx\r\n") * 2)
+            answers = [jobs.readline().split()[0] for _ in range(2)]
+            assert answers == [again if again == b"DRAINING" else b"BURIED", again], put
+        beanstalk.sendall(b"close-batch b\r\n")
+        assert jobs.readline() == b"CLOSED\r\n"
+        node.advance(2 * SECOND)
+        beanstalk.sendall(b"put-batch b 0 0 9 1\r\nx\r\n")
+        assert jobs.readline() == b"BATCH_DONE\r\n"
         post(node, "/topic/pause", topic="t")
         beanstalk.sendall(b"put 0 0 9 1\r\nx\r\n")
         assert jobs.readline() == b"OUT_OF_MEMORY\r\n"

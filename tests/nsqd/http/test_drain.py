@@ -8,7 +8,7 @@ from tests.local_node import LocalNode
 from tests.nsqd.http.asking import ask, consumer, get, post, reply_of
 
 MS, SECOND = 1_000_000, 1_000_000_000
-LEFT = dict.fromkeys(("depth", "in_flight", "deferred", "buried", "jobs"), 0)
+LEFT = dict.fromkeys(("depth", "in_flight", "deferred", "buried", "jobs", "schedules", "batches"), 0)
 NOT_DRAINING = {"draining": False, "since": 0, "done": False} | LEFT
 
 
@@ -39,9 +39,10 @@ def test_a_node_is_drained(node: LocalNode, caplog: pytest.LogCaptureFixture) ->
     before = published_statistics(node)  # they have no consumer
     assert before > 0
     post(node, "/pub", "later", topic="t", defer=300)
+    post(node, "/schedule", "x", topic="t", name="n", at="2100-01-01T00:00:00Z")
     answer, since = post(node, "/node/drain"), node.clock.wall // SECOND
     draining = NOT_DRAINING | {"draining": True, "since": since}
-    assert answer.json() == draining | {"depth": 3, "deferred": 1, "jobs": 1}
+    assert answer.json() == draining | {"depth": 3, "deferred": 1, "jobs": 1, "schedules": 1}
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
     assert healths(node) == [(503, "NOK - DRAINING"), (200, "OK"), (200, "OK")]
     assert get(node, "/stats", format="json")["health"] == "OK"
@@ -58,6 +59,8 @@ def test_a_node_is_drained(node: LocalNode, caplog: pytest.LogCaptureFixture) ->
             client.send(b"FIN " + message.id + b"\n")
             node.advance(10 * MS)
         assert bodies == [b"one", b"two", b"three", b"later"]
+        assert get(node, "/node/drain") == draining | {"schedules": 1}
+        post(node, "/schedule/delete", topic="t", name="n")
         assert get(node, "/node/drain") == draining | {"done": True}
     assert (published_statistics(node), post(node, "/node/drain").json()["since"]) == (before, since)
 

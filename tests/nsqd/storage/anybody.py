@@ -274,7 +274,7 @@ class Anybody:
             tubes.put(worker, bodies, options)
         except TopicFull as full:
             if full.buries:
-                tubes.put_buried(worker, bodies[0], options)
+                tubes.put_buried(worker.using, bodies[0], options)
 
     def reserve(self) -> None:
         worker = self._random.choice(self._workers)

@@ -173,6 +173,7 @@ def test_a_log_with_a_schedule_or_with_a_part_of_a_batch_that_is_not_done_is_not
     broker.topics["t"].publish_with([b"follow-up"], Attributes((("after", "b"),)))
     broker.commit()
     emptied(broker)
+    assert [one["batches"] for one in node.node.promotions.figures()] == [1]
     node.know(b"n" * 16, Standing.LEFT)
     for end in (
         lambda: schedules.remove(("t", "s")), lambda: batches.close("b", 0),

@@ -5,6 +5,8 @@ import pytest
 from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.observation.drain_status import DrainStatus, count_finishable, count_in_flight, drain_statuses
+from nsqd.core.scheduling.recurrence import At
+from nsqd.core.scheduling.table import Missed, Schedule
 from nsqd.core.sequence.put_batch import JobOptions
 from tests.nsqd.core.node import SECOND, Node, ids
 from tests.nsqd.protocols.beanstalk.wire import Wire as Worker
@@ -53,7 +55,21 @@ def test_follow_ups_are_left_until_they_are_published(node: Node) -> None:
     topic.publish_with([b""], Attributes((("batch", "b"),)))
     topic.publish_with([b"1", b"2"], Attributes((("after", "b"),)))
     node.turn()
-    assert left(node) == DrainStatus(depth=1, deferred=2)
+    assert left(node) == DrainStatus(depth=1, deferred=2, batches=1)
+    node.broker.context.batches.close("empty", 0)
+    assert left(node).batches == 2
+    for _ in range(2):  # a round ends before it begins
+        node.broker.context.batches.find_done(0, 100)
+    assert left(node).batches == 1
+
+
+def test_schedules_are_left_until_they_are_removed(node: Node) -> None:
+    schedule = Schedule("t", "n", At(9), Missed.SKIP, b"x", (), 5)
+    node.broker.context.schedules.put(schedule)
+    assert left(node) == DrainStatus(schedules=1)
+    assert not left(node).is_drained
+    node.broker.context.schedules.remove(schedule.key)
+    assert left(node).is_drained
 
 
 def test_jobs_are_left_while_they_are_ready_reserved_or_delayed(node: Node) -> None:
