@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 
-from nsqd.core.channel.inflight import STAMP_SIZE, DeliveryOwner, InFlight
 from nsqd.core.channel.retry import RetryQueue
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.reader import DistributedBatch
@@ -33,21 +32,12 @@ LOST_AT_ONCE = 100  # lost messages of the retry queue passed over before other 
 class GroupBatch:
     """Messages whose groups matter and that are delivered for the first time together; all are heads of their groups."""
 
-    __slots__ = ("extents", "groups", "is_run", "names", "ordinals")
+    __slots__ = ("extents", "groups", "ordinals")
 
-    def __init__(
-        self,
-        ordinals: Sequence[int],
-        extents: Sequence[Extent],
-        names: Sequence[bytes],
-        groups: Sequence[bytes] = (),
-        is_run: bool = False,
-    ) -> None:
+    def __init__(self, ordinals: list[int] | range, extents: Sequence[Extent], groups: Sequence[bytes] = ()) -> None:
         self.ordinals = ordinals  # ascending
         self.extents = extents  # that have them, ascending
-        self.names = names  # ids; may be () if it is a run
         self.groups = groups  # of each message; (): the backlog has them by ordinal
-        self.is_run = is_run  # True: they follow one another in the sequence, and no later one was ever delivered
 
     def heads(self) -> dict[int, bytes]:
         """Return the groups by ordinal, as far as the backlog does not have them."""
@@ -55,22 +45,9 @@ class GroupBatch:
 
     def cut(self, count: int) -> GroupBatch:
         """Remove all but the first `count` messages, and return these others."""
-        rest = GroupBatch(self.ordinals[count:], self.extents, self.names[count:], self.groups[count:])
-        self.ordinals, self.names, self.groups = self.ordinals[:count], self.names[:count], self.groups[:count]
+        rest = GroupBatch(self.ordinals[count:], self.extents, self.groups[count:])
+        self.ordinals, self.groups = self.ordinals[:count], self.groups[:count]
         return rest
-
-    def hold(
-        self, in_flight: InFlight, owner: DeliveryOwner, ids: bytes, now: int, deadline: int, stamps: bytes
-    ) -> None:
-        """Put the messages in flight. For the arguments see InFlight.hold_run."""
-        if self.is_run:
-            in_flight.hold_run(owner, self.ordinals[0], ids, now, deadline, stamps).groups = self.groups
-        elif stamps:  # a run has those of messages without gaps
-            for index, (ordinal, name) in enumerate(zip(self.ordinals, self.names, strict=True)):
-                stamp = stamps[index * STAMP_SIZE :][:STAMP_SIZE]
-                in_flight.hold_loose(owner, (ordinal,), (name,), name, now, deadline, stamp)
-        else:
-            in_flight.hold_loose(owner, self.ordinals, self.names, ids, now, deadline, stamps)
 
     def each(self) -> Iterator[tuple[Extent, int]]:
         """Yield each message as (extent, ordinal)."""
@@ -211,8 +188,9 @@ class Backlog:
             if extent.delayed:  # the topic's delay queue hands these messages out
                 self.cursor = min(extent.end, self._limit())
                 continue
+            before = self.cursor
             taken = self._pop_stretch(extent, min(count, max(1, room // (extent.largest + extent.longest_headers))))
-            if taken is not None:
+            if taken is not None or self.cursor == before:  # too many are held back already
                 return taken
             lost += 1
             if lost == LOST_AT_ONCE:

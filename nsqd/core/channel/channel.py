@@ -454,7 +454,7 @@ class Channel:
             if message is None:
                 self.in_flight.hold_run(consumer, first, ids, now, deadline, stamps)
             elif isinstance(message, GroupBatch):
-                message.hold(self.in_flight, consumer, ids, now, deadline, stamps)
+                self.in_flight.hold_batch(consumer, message.ordinals, message.groups, ids, now, deadline, stamps)
             elif self.settings.is_given_up(message.failures):
                 self.bury(ids, message, failures.LOWERED)
                 continue

@@ -93,7 +93,7 @@ def _in_flight(channel: Channel, after: int, limit: int) -> Steps[Page]:
         if isinstance(ordinals, range):
             ordinals = range(max(ordinals.start, after + 1), min(ordinals.stop, last))[: limit + 1]
         found += [(ordinal, place, run) for ordinal in ordinals if after < ordinal < last]
-        walked += 1 + min(len(run), limit if run.loose is None else len(run))
+        walked += 1 + min(len(run), limit if run.is_span else len(run))
         if walked >= WALKED_AT_ONCE:
             found, walked = nsmallest(limit + 1, found), 0
             last = found[limit][0] if len(found) > limit else MOST

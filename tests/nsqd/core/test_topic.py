@@ -92,6 +92,26 @@ def test_what_is_published_in_a_turn_counts_at_once_and_is_not_looked_at_with_ea
     assert (intake.pending_count, topic.length) == (0, 9)
 
 
+def test_a_topic_takes_exactly_as_many_messages_as_it_may_have_however_seldom_they_are_counted() -> None:
+    node = Node()
+    topic = node.broker.topic("t")
+    client, inbox = node.subscribe("t", "c", 9)
+    for most, expected in ((200, 200), (203, 203), (100, 203)):
+        topic.configure(TopicConfig(max_length=most))
+        while topic.has_room():
+            topic.publish([b"x"], 1)
+            if not topic.length % 7:
+                node.turn()
+        assert topic.length == expected
+    topic.configure(TopicConfig(max_length=203))
+    for message in inbox.take():
+        client.finish(message.id)
+    while topic.has_room():
+        topic.publish([b"y"], 1)
+    assert topic.length == 203
+    assert topic.intake.pending_count == 9
+
+
 def test_room_comes_with_what_is_finished_and_buried_messages_need_none() -> None:
     node = Node()
     topic = node.broker.topic("t")
