@@ -15,8 +15,8 @@ MOST_NUMBER = 1023  # of a node
 MOST_LISTED = 1024  # entries of one list of an answer that are read
 MOST_SECONDS = 1e9  # of an age
 LONGEST_TEXT = 200  # characters of an address or a reason
-MEMBER, FORGOTTEN = "member", "forgotten"
-STANDINGS = (MEMBER, "left", FORGOTTEN)  # the later one holds
+MEMBER, LEFT, FORGOTTEN = "member", "left", "forgotten"
+STANDINGS = (MEMBER, LEFT, FORGOTTEN)  # the later one holds
 
 
 @dataclass(frozen=True, slots=True)
