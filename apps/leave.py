@@ -39,17 +39,13 @@ TEXTS = {
     "handing over": "transferring {count}",
     "telling": "notifying the other nodes",
     "left": "the node has left the cluster",
-    "gave up": "{count} not transferred in time: the node ends as the leader, and its disk is still a copy",
+    "gave up": "the node ends, and has not left",
 }
-LACKING = (
-    "the node ends, and has not left: the new leaders of these logs may lack messages that its disk has: {logs}; "
-    "{count} more not transferred"
-)
-ALONE = (
-    "the node ends, and has not left: it is connected to no other node, so none would know; see penstock cluster status"
-)
+KEPT = "{count} not transferred in time: the node is still the leader, and its disk is a copy"
+LACKING = "the leaders of these logs may lack messages that its disk has: {logs}"
+UNCLAIMED = "no node leads these logs, of which its disk has a copy: {logs}"
+ALONE = "it is connected to no other node, so none would know; see penstock cluster status"
 RESTARTED = "nsqd at {address} was started again, and has joined again: make sure that nothing starts it, and repeat"
-UNCLAIMED = "; its disk has a copy of these logs, whose leader is lost and which no other node leads: {logs}"
 UNCONFIRMED = (
     "no other node confirms that node {node} has left: keep its disk, and look at penstock cluster status of another node; "
     "if that lists the node as down, penstock cluster forget --node {node}"
@@ -145,13 +141,11 @@ def describe(state: dict[str, Any]) -> str:
     """Return a line with the progress of a node. Raises KeyError, ValueError or TypeError for the answer of another program."""
     logs = counted(len(state["logs"]), "log")
     text = TEXTS[state["state"]].format(in_flight=counted(int(state["in_flight"]), "message"), count=logs)
-    if state["state"] == "gave up" and state["lacking"]:
-        text = LACKING.format(logs=_named(state["lacking"]), count=logs)
-    elif state["state"] == "gave up" and not state["logs"]:
-        text = ALONE
-    if state["state"] in ("left", "gave up") and state["leaderless"]:
-        text += UNCLAIMED.format(logs=_named(state["leaderless"]))
-    return text
+    left = [LACKING.format(logs=_named(state["lacking"]))] if state["lacking"] else []
+    left += [UNCLAIMED.format(logs=_named(state["leaderless"]))] if state["leaderless"] else []
+    if state["state"] == "gave up":
+        left = [KEPT.format(count=logs), *left] if state["logs"] else left or [ALONE]
+    return "; ".join([text, *left])
 
 
 def _named(logs: list[Any]) -> str:

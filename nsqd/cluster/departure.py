@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from nsqd.cluster.ownership.leaving import Leaving, LeavingState
+from nsqd.cluster.promotion.diverged.salvage import Salvage
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.copying import Copying
 from nsqd.core.broker import Broker
@@ -22,12 +23,14 @@ class Departure:
         own: OpenLog,
         copying: Copying,
         promotions: Promotions,
+        salvage: Salvage,
         hold: Callable[[], object],
         end: Callable[[], None],
     ) -> None:
         """`own`: the log into which the node publishes; `hold` ends publishing and delivery, `end` the process."""
         self._broker, self._own, self._copying, self._promotions = broker, own, copying, promotions
         self._hold, self._end_process = hold, end
+        self.unsettled = salvage.unsettled
 
     def hold(self) -> None:
         self._hold()
@@ -62,11 +65,11 @@ class Departure:
             )
         if leaving.to_transfer:
             log.error("CLUSTER: this node ends as the leader of its log: no other node has promoted it in time")
-        elif leaving.state is LeavingState.GAVE_UP and not leaving.lacking:
+        elif leaving.state is LeavingState.GAVE_UP and not leaving.lacking and not leaving.left_behind:
             log.error("CLUSTER: this node ends, and has not left: no other node is connected, so none would know it")
         if leaving.left_behind:
             behind = ", ".join(log_id.hex() for log_id in leaving.left_behind)
-            log.warning(
-                "CLUSTER: a copy ends with this node, and no node leads the log, because its leader is lost: %s", behind
+            log.error(
+                "CLUSTER: this node ends, and has not left: it has a copy of the log, which no node leads: %s", behind
             )
         self._end_process()

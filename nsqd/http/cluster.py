@@ -60,9 +60,10 @@ left, and ends 3 s later. GET /cluster/leave returns the progress:
     {"state": "handing over", "in_flight": 0, "logs": [{"log_id": "...", "asked": 2}], "lacking": [], "leaderless": []}
 
 `state` is staying, waiting, handing over, telling, left or gave up; `logs` are those that are still to be transferred, with
-the node that was asked last; `lacking` are those with a new leader that may lack messages of this node, because this node was
-partitioned; `leaderless` are those of which it has a copy, and whose leader is lost: no node has promoted them. It gives up
-after `limit` (a day at most, else 400 INVALID_ARG_LIMIT), or at the end if a log is `lacking`: then it ends without leaving.
+the node that was asked last; `lacking` are those that another node leads, perhaps without messages that this node has;
+`leaderless` are those of which it has a copy, and whose leader is lost: no node has promoted them. It leaves when all three are
+empty. After `limit` (a day at most, else 400 INVALID_ARG_LIMIT), or if another node has promoted a log of this one without a
+part of it, it ends without leaving.
 
 With POST /cluster/promote?log=ID this node becomes a candidate for the log of a lost node, though its replica may lack
 acknowledged messages, or finishes. The response, {"log": "ID"}, means that it tries: other nodes

@@ -114,7 +114,7 @@ def join_cluster(
     salvage = Salvage(cluster, copying, promotions, arbiter, diverged, threads, now, options.unclean_after)
     end = lambda: writer.written.position  # noqa: E731
     closing = Closing(cluster, closed, promotions, copying, old, threads, end, salvage.is_agreed)
-    departure = Departure(broker, own, copying, promotions, daemon.hold, daemon.end)
+    departure = Departure(broker, own, copying, promotions, salvage, daemon.hold, daemon.end)
     leaving = Leaving(cluster, facts.keep, elections, departure)
     cluster.add(
         Deleting(cluster, promotions, broker), times, closed, closing, salvage, leaving, daemon,

@@ -14,13 +14,17 @@ LOG, OTHER = "0a" * 16, "0b" * 16
 def test_how_far_the_node_is_and_which_logs_its_disk_may_be_needed_for() -> None:
     state = {"state": "left", "in_flight": 0, "logs": [], "lacking": [], "leaderless": []}
     assert describe(state) == "the node has left the cluster"
-    assert describe(state | {"leaderless": [LOG, OTHER]}).endswith(f"which no other node leads: {LOG}, {OTHER}")
-    gave_up = state | {"state": "gave up", "logs": [{"log_id": OTHER, "asked": 2}]}
-    assert describe(gave_up).startswith("1 log not transferred in time")
-    assert "connected to no other node" in describe(state | {"state": "gave up"})
-    lacking = describe(gave_up | {"lacking": [LOG]})
-    assert "has not left" in lacking
-    assert LOG in lacking
+    waits = state | {"state": "handing over", "leaderless": [LOG, OTHER]}
+    assert (
+        describe(waits)
+        == f"transferring 0 logs; no node leads these logs, of which its disk has a copy: {LOG}, {OTHER}"
+    )
+    gave_up = state | {"state": "gave up"}
+    assert "connected to no other node" in describe(gave_up)
+    assert "no other node" not in describe(gave_up | {"leaderless": [LOG]})
+    lacking = describe(gave_up | {"logs": [{"log_id": OTHER, "asked": 2}], "lacking": [LOG]})
+    assert lacking.startswith("the node ends, and has not left; 1 log not transferred in time")
+    assert lacking.endswith(LOG)
 
 
 def ran(states: list[str], standing: str, standing_after: str) -> int:

@@ -77,6 +77,7 @@ def small_cluster(random: Random) -> Iterator[None]:
 class ClusterRun:
     rounds = ROUNDS
     healed_within = HEALED_WITHIN
+    copied_within = COPIED_WITHIN
     lateness = 0.2  # how often a node that runs does nothing in a step
     plans = 0.25  # share of the runs with schedules and batches
 
@@ -568,7 +569,7 @@ class ClusterRun:
         deadline = self.now + self.healed_within
         while not self.is_whole():
             longest = max(one.node.source.end if one.node is not None else 0 for one in self.members)
-            assert self.now < deadline + longest * COPIED_WITHIN, f"not in sync: {self.state()}"
+            assert self.now < deadline + longest * self.copied_within, f"not in sync: {self.state()}"
             self._order_promotions()
             self.step(250 * MS)
 

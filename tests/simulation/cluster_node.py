@@ -316,14 +316,15 @@ class ClusterNode(SimNode):
         self.promoted = PromotedLogs(self, machine)
         promotions = self.promoted.promotions
         ended = lambda: machine.run.departures.ended(machine, self.leaving.state is LeavingState.LEFT)  # noqa: E731
-        departure = Departure(self.broker, log, self.copying, promotions, partial(self.broker.drain, True), ended)
-        self.leaving = Leaving(cluster, keep, elections, departure)
-        machine.run.jobs.join(self)
         closed, writer = ClosedLogs(cluster, keep), log.writer
         self.salvage = Salvage(
             cluster, self.copying, promotions, Arbiter(cluster, self.copying.leader_sides, keep, lambda: clock.now),
             SimDiverged(machine), self.work, lambda: clock.now, sizes.unclean_after,
         )  # fmt: skip
+        hold = partial(self.broker.drain, True)
+        departure = Departure(self.broker, log, self.copying, promotions, self.salvage, hold, ended)
+        self.leaving = Leaving(cluster, keep, elections, departure)
+        machine.run.jobs.join(self)
         own_end = lambda: writer.written.position  # noqa: E731
         closing = Closing(
             cluster, closed, promotions, self.copying, SimOldLogs(machine), self.work, own_end, self.salvage.is_agreed

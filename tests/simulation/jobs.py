@@ -244,6 +244,8 @@ class Jobs:
             places = [self._random.choice(places)]
         self._consume(places, self._random.choice((0.5, 1.0)))
         present = {number_of(body) for _, part in self.parts() for body in part.bodies(self.topics)}
+        # a turn in which a body was read may have lent another job
+        present |= {one.job.publish.number for one in self.books.under_way()}
         self._judge_delivered()
         self.books.judge_lost(present | self._seen)
         self.send_clients_away(is_all=True)

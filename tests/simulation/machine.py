@@ -353,6 +353,8 @@ class Machine:
         is_whole = not damage.spots or self.is_spoiled or self.run.has_damage(self)
         assert is_whole, f"a crash looks like damage: {damage.spots}"
         self.log_id = node.log.identity.log_id
+        reached = [one.name for one in others if one.answer(self) is not None]
+        run.jobs.books.restarts.append((self.log_id, run.now, frozenset({self.name, *reached})))
         self._judge_facts(node)
         run.archives[self.log_id, self.name] = node.archive
         kept = dict(disks.facts.votes)

@@ -78,6 +78,6 @@ def test_a_planted_bug_is_found(bug: str, monkeypatch: Patch) -> None:
 
 def test_much_is_published_over_failovers(monkeypatch: Patch) -> None:
     monkeypatch.setattr(ClusterRun, "plans", 1.0)
-    counts = ClusterRun(119).run().counts
+    counts = ClusterRun(101).run().counts
     least = {"ticks": 150, "follow-ups": 20, "failovers": 3}
     assert {name: min(number, counts[name]) for name, number in least.items()} == least

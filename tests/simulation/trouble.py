@@ -132,7 +132,8 @@ class Trouble:
         run, random = self._run, self._random
         leaders = {log_id: [one.name for one in machines] for log_id, machines in run.leaders().items()}
         for machine in run.machines:
-            while any(wire.from_(machine).size > run.wires.window // 2 for wire in machine.ends):
+            most = run.wires.window // 2
+            while any((way := wire.from_(machine)).size + len(way.waiting) > most for wire in machine.ends):
                 run.step(100 * MS)  # the network takes the announcement
             if machine.node is None:
                 continue

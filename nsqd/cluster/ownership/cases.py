@@ -39,6 +39,7 @@ class ReplicaState:
     epoch: Epoch  # the last one of which it knows; NO_EPOCH: none
     is_complete: bool  # it can be promoted
     ended_at: int | None  # when the leader's bytes ended, monotonic ns; None: they come
+    is_opening: bool = False  # its end is not known yet
 
 
 class ReplicaView(Protocol):

@@ -50,7 +50,8 @@ class Answer(IntEnum):
     TAKEN = 3  # it has granted this number to another node, or a greater one
     LED = 4  # it knows a greater epoch, which it sends
     PROMOTING = 5  # another node has the votes, and promotes the log
-    CANNOT = 6  # the number is too far above what is known, so it grants a lower one; or it cannot write, or leaves
+    # the number is too far above what is known, so it grants a lower one; or it cannot write, leaves, or opens its replica
+    CANNOT = 6
 
 
 @dataclass(frozen=True, slots=True)

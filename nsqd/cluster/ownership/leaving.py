@@ -3,9 +3,11 @@
 The node takes no publishes and delivers nothing more. It waits until its clients have nothing in flight, but no longer than
 half of the limit. Then it steps down: for each log it asks one follower that has everything to become the leader, by a usual
 election, and another one if that takes too long. When every log has another leader, it announces that it has left. A log that
-is not transferred within the limit stays its own: there is a failover as from a lost node. Without a connection to another node
-it has not left either. If a log got a leader that may lack
-a part of it, because the node was partitioned, it does not leave: its disk may have the only copy of messages.
+is not transferred within the limit stays its own: there is a failover as from a lost node. Without a connection to another
+node it does not leave either: none would know.
+
+It does not leave as long as its disk may have the only copy of messages: of a log with a leader that may lack a part of it, or
+of a log whose leader is lost. A leader compares each replica with its log, and what it lacks is salvaged, and transferred too.
 
 Nothing here does input or output, or reads a clock.
 
@@ -45,8 +47,9 @@ class LeavingState(StrEnum):
     TRANSFERRING = "handing over"
     TELLING = "telling"  # it announces that it has left: all its logs have other leaders
     LEFT = "left"
-    # this node still leads a log, another node leads one perhaps without all of its messages, or no other node is connected
-    GAVE_UP = "gave up"
+    GAVE_UP = (
+        "gave up"  # this node still leads a log, may have the only copy of messages, or is connected to no other node
+    )
 
 
 class LeavingNode(Protocol):
@@ -64,6 +67,9 @@ class LeavingNode(Protocol):
     def promoting(self) -> Iterable[bytes]:
         """Return the logs that this node is promoting and has not announced yet."""
 
+    def unsettled(self) -> Iterable[bytes] | None:
+        """Return the other logs of which this node may have messages that the leaders lack. None: that is not known yet."""
+
     def transfer(self, log_id: bytes) -> None:
         """Note that another node is asked to lead a log: later records of this node may not reach it."""
 
@@ -77,7 +83,8 @@ class Leaving(Part):
     def __init__(self, cluster: Cluster, keep: Keep, elections: Elections, node: LeavingNode) -> None:
         self.state = LeavingState.STAYING
         self._keep, self._elections, self._node = keep, elections, node
-        self.lacking: list[bytes] = []  # logs that another node leads now, of which it may lack what this node has
+        self._fenced: list[bytes] = []  # own logs that another node leads now, without a part of them
+        self._unsettled: Iterable[bytes] | None = None  # as the node said at the last tick
         self.left_behind: list[bytes] = []  # logs that are whole here, and that no node leads: their leaders are lost
         self._cluster = cluster
         self._limit = self._begun = 0  # ns; when it began
@@ -100,16 +107,14 @@ class Leaving(Part):
             return
         logs = self._node.whole_followers()
         self._in_flight, self.left_behind = self._node.in_flight(), self._elections.leaderless()
+        self._unsettled = self._node.unsettled()
         self._find_led()
         for log_id, whole in logs.items():
             self._whole.setdefault(log_id, set()).update(whole)
         if self.state is LeavingState.WAITING and (not self._in_flight or now - self._begun >= self._limit // 2):
             self.state = LeavingState.TRANSFERRING
         if self.state is LeavingState.TRANSFERRING:
-            if not self.to_transfer and (
-                self.lacking or self._cluster.links
-            ):  # else no node would know that it has left
-                self._end()
+            if not self.to_transfer and self._end():
                 return
             for log_id, whole in logs.items():
                 if self._is_own(log_id):
@@ -127,7 +132,7 @@ class Leaving(Part):
         for log_id in self._own.difference(own, leaders.closed):
             leader = leaders.epochs.get(log_id)
             if leader is not None and leader.node not in self._whole.get(log_id, ()):
-                self.lacking.append(log_id)
+                self._fenced.append(log_id)
         self._own = set(own)
         self.to_transfer = [*own, *(log_id for log_id in self._node.promoting() if log_id not in self._own)]
 
@@ -153,14 +158,22 @@ class Leaving(Part):
         self.state = LeavingState.GAVE_UP
         self._node.end(self)
 
-    def _end(self) -> None:
-        """End: all logs have other leaders."""
-        if self.lacking:
+    @property
+    def lacking(self) -> list[bytes]:
+        """Return the logs that another node leads, of which it may lack what this node has."""
+        return [*self._fenced, *sorted(self._unsettled or ())]
+
+    def _end(self) -> bool:
+        """End, if nothing is only here, or a log has got a leader without a part of it. Returns False to wait."""
+        if self._fenced:
             self._give_up()
-            return
-        self.state = LeavingState.TELLING
-        self._cluster.leave()
-        self._keep(self._left)
+        elif self._unsettled is None or self.lacking or self.left_behind or not self._cluster.links:
+            return False
+        else:
+            self.state = LeavingState.TELLING
+            self._cluster.leave()
+            self._keep(self._left)
+        return True
 
     def _left(self, is_kept: bool) -> None:
         """End: the others know it, whether it could be written here or not."""

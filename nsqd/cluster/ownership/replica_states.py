@@ -43,7 +43,8 @@ class KeptReplicas:
         end = replica.end if replica is not None else 0
         epochs = [epoch for epoch, start in replica.manifest.epochs if start < end] if replica is not None else []
         epoch = epochs[-1] if epochs else NO_EPOCH
-        return ReplicaState(kept.log_id, kept.node, end, epoch, end > 0 and not kept.failure, self._ended_at(kept))
+        is_complete = end > 0 and not kept.failure
+        return ReplicaState(kept.log_id, kept.node, end, epoch, is_complete, self._ended_at(kept), kept.is_opening)
 
     def _ended_at(self, kept: Kept) -> int | None:
         """Return the time at which the stream of bytes to a replica ended. None if they still come."""

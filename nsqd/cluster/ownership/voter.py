@@ -66,6 +66,8 @@ class Voter:
             return Answer.PROMOTING
         if case.new_leader not in (None, number) and now < case.yields_until:
             return Answer.PROMOTING
+        if case.replica is not None and case.replica.is_opening:
+            return Answer.CANNOT
         if self._is_longer(case, request):
             ended_at = now - request.ended if request.ended != NEVER else 0
             case.invitation = Invitation(number, request.stage, ended_at, now + INVITED)

@@ -68,12 +68,14 @@ class Closing(Part):
             self._promotions.lose(log_id)
 
     def tick(self, now: int) -> None:
-        """Close what may be closed, and remove what is not needed, unless this node leaves."""
-        if now < self._check_due or self._cluster.is_leaving:
+        """Close what may be closed, and remove what is not needed. A node that leaves only removes replicas."""
+        if now < self._check_due:
             return
         self._check_due = now + CHECK_EVERY
         for log_id in [one for one in self._copying.replicas.kept if self._closed.is_closed(one)]:
             self._discard(log_id)  # it was begun before this node knew, or in use
+        if self._cluster.is_leaving:
+            return
         for led in list(self._promotions.logs.values()):
             self._check(led)
         self._check_old_logs()

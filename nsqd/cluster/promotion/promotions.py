@@ -130,8 +130,8 @@ class Promotions(Part):
             self._end(led)
 
     def unannounced(self) -> list[bytes]:
-        """Return the logs that this node is promoting and has not announced yet."""
-        return [one.log_id for one in self.logs.values() if one.number and not one.is_announced]
+        """Return the logs that this node is promoting and has not announced yet, and those that it is ending as lost."""
+        return [one.log_id for one in self.logs.values() if one.state == LOST or (one.number and not one.is_announced)]
 
     # closing
 

@@ -23,6 +23,7 @@ from nsqd.cluster.replication.replica import Replica, ReplicaError, ReplicaSync
 from nsqd.cluster.replication.stream import NO_SPACE
 from nsqd.cluster.wire.frames import FrameKind, PeerError
 from nsqd.cluster.wire.link import Link
+from nsqd.core.message.epoch import NO_EPOCH, Epoch
 from nsqd.storage.log.backup import LogPart
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import unpack
@@ -59,6 +60,7 @@ class Kept:
     # after DROP, the log's epochs: the replica is removed when it is not busy. None: the leader needs it
     dropped: stream.Epochs | None = None
     trusted: int | None = None  # a sync has failed: bytes after this position cannot be trusted
+    compared: Epoch = NO_EPOCH  # that of the last leader with whose log the replica was compared
     # this node is to lead the log: called with the replica's directory, or an error, when the replica is not busy
     on_released: Callable[[Disk | OSError], None] | None = None
 
@@ -66,6 +68,12 @@ class Kept:
     def is_busy(self) -> bool:
         """Return True while the replica is opened, or synced by a thread: what else is to be done with it waits."""
         return self.is_opening or self.running is not None
+
+    def compare(self, epochs: stream.Epochs) -> list[tuple[Epoch, int]]:
+        """Note the epochs of the log that the replica is a part of, and return them unpacked."""
+        unpacked = [(unpack(epoch), start) for epoch, start in epochs]
+        self.compared = max([self.compared, *(epoch for epoch, _ in unpacked)])
+        return unpacked
 
 
 class Replicas:
@@ -153,14 +161,14 @@ class Replicas:
             if _diverged(replica, epochs):
                 raise PeerError("the replica holds what the log does not have: it cannot be continued")
             kept.is_resumed = kept.must_report = True
-            replica.resume([(unpack(epoch), start) for epoch, start in epochs])
+            replica.resume(kept.compare(epochs))
         elif kind is FrameKind.RESYNC:
             base, epochs = stream.unpack_resync(content)
             diverged = _diverged(replica, epochs)
             if diverged:
                 replica = self._begin_again(kept, replica, diverged)
             kept.is_resumed = kept.must_report = True
-            replica.resync(base, [(unpack(epoch), start) for epoch, start in epochs])
+            replica.resync(base, kept.compare(epochs))
         elif kind is FrameKind.SWITCH:
             replica.switch(stream.unpack_switch(content))
             kept.is_awaited = True
@@ -216,6 +224,7 @@ class Replicas:
             self._drop(kept, kept.dropped)
             return
         kept.node = kept.replica.manifest.node
+        kept.compare(packed(kept.replica.manifest.epochs))
         kept.trusted, kept.failure = None, ""
         for name, start, end in kept.replica.damage:
             log.error("REPLICA: DAMAGE in the replica of node %d: %s from %d to %d", kept.node, name, start, end)

@@ -21,6 +21,7 @@ from itertools import repeat
 
 from nsqd.core.channel.backlog import Backlog, GroupBatch, ReadyMessages
 from nsqd.core.channel.queued import QueuedBacklog
+from nsqd.core.channel.retry import RetryQueue
 from nsqd.core.message.frame import ID
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import ReaderJournal
@@ -40,7 +41,8 @@ class GroupedBacklog(QueuedBacklog):
 
     def __init__(self, plain: Backlog, journal: ReaderJournal) -> None:
         super().__init__(plain, journal)
-        self.retry = deque(sorted(self.retry, key=lambda entry: entry[1].ordinal))  # all have the same place
+        # all have the same place
+        self.retry = RetryQueue(sorted(self.retry.entries(), key=lambda entry: entry[1].ordinal))
         self._forget_groups()
 
     def _forget_groups(self) -> None:
@@ -243,8 +245,12 @@ class GroupedBacklog(QueuedBacklog):
     def untake_batch(self, batch: GroupBatch) -> None:
         if batch.ordinals:
             self.keep_heads(batch.heads())
-            self._freed = sorted([*batch.ordinals, *self._freed])
-            self._note_queued(len(batch.ordinals))
+            heads = [ordinal for ordinal in batch.ordinals if ordinal in self._heads]
+            self._freed = sorted([*heads, *self._freed])
+            self._note_queued(len(heads))
+            at = self.retry[0][0] if self.retry else self.cursor
+            plain = [Message(ordinal, 0) for ordinal in batch.ordinals if ordinal not in self._heads]  # of no group
+            self.retry.extendleft((at, message) for message in reversed(plain))
             self._journal.requeue(batch.ordinals, 0, 0, 0)
 
     # ends

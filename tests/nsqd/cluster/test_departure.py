@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,20 +16,22 @@ LINES = (
     "this node has left the cluster",
     "may lack messages",
     "ends as the leader of its log",
-    "a copy ends with this node",
+    "which no node leads",
+    "no other node is connected",
 )
 
 
 @each("changed, said", [
     ({}, ()), ({"state": LeavingState.LEFT}, LINES[:1]), ({"lacking": [LOG]}, LINES[1:2]),
-    ({"to_transfer": [LOG]}, LINES[2:3]), ({"left_behind": [LOG]}, LINES[3:]),
+    ({"to_transfer": [LOG]}, LINES[2:3]), ({"left_behind": [LOG]}, LINES[3:4]),
+    ({"state": LeavingState.GAVE_UP}, LINES[4:]), ({"state": LeavingState.GAVE_UP, "left_behind": [LOG]}, LINES[3:4]),
 ])  # fmt: skip
 def test_the_last_lines(caplog: pytest.LogCaptureFixture, changed: dict[str, Any], said: tuple[str, ...]) -> None:
     caplog.clear()
     caplog.set_level("INFO", "penstock")
     ended: list[bool] = []
     unused: Any = None
-    departure = Departure(unused, unused, unused, unused, unused, lambda: ended.append(True))
+    departure = Departure(unused, unused, unused, unused, Mock(), unused, lambda: ended.append(True))
     leaving: Any = SimpleNamespace(**NOTHING | changed)
     departure.end(leaving)
     assert ended == [True]

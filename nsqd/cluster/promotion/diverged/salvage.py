@@ -95,12 +95,13 @@ class Salvage(Part):
         self._serial = 0
         self._is_busy = False  # the directory is in use
         self._is_finished = False  # the unfinished steps of the last run were finished
+        self._may_diverge = True  # a replica may have become a diverged copy since the last scan
 
     # time
 
     def tick(self, now: int) -> None:
-        """Look after the diverged copies, unless this node leaves."""
-        if self._is_busy or self._cluster.is_leaving:
+        """Look after the diverged copies."""
+        if self._is_busy:
             return
         if now >= self._scan_due:
             self._scan_due = now + CHECK_EVERY
@@ -300,6 +301,27 @@ class Salvage(Part):
         """Return True if the leader of a log, or the node that closed it, knows what this node has salvaged. Any thread."""
         copies = list(self.copies.values())
         return self._is_finished and all(copy.agreed is not None for copy in copies if copy.log_id == log_id)
+
+    def unsettled(self) -> set[bytes] | None:
+        """Return the logs of which this node may have messages that the logs' leaders lack. None: that is not known yet.
+
+        These are the replicas that the leader has not compared with its log, and the diverged copies.
+        """
+        kept = self._copying.replicas.kept.values()
+        leaders = self._cluster.leaders
+        replicas = {
+            one.log_id
+            for one in kept
+            if one.compared != leaders.leader(one.log_id) and (one.replica is None or one.replica.end)
+        }
+        if replicas:
+            self._may_diverge = True
+            return replicas
+        if self._may_diverge:
+            self._may_diverge, self._scan_due = False, 0
+        if not self._scan_due or self._is_busy or not self._is_finished:
+            return None
+        return {copy.log_id for copy in self.copies.values() if copy.agreed is None}
 
     def has_unserved_log(self) -> bool:
         return any(not (copy.note or copy.agreed or copy.failure) for copy in self.copies.values())

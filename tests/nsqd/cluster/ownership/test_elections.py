@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -262,6 +263,18 @@ def test_a_promotion_that_failed_is_tried_again_after_a_pause() -> None:
     assert leader(run) == 0
     run.failing = 0.0
     run.advance(60)
+    assert leader(run) in (1, 2)
+
+
+def test_a_voter_that_opens_its_replica_grants_nothing_as_it_may_have_the_longest() -> None:
+    run, nodes = started()
+    found = nodes[1].replicas
+    nodes[1].replicas = lambda: [replace(one, end=0, is_complete=False, is_opening=True) for one in found()]
+    run.kill(nodes[0])
+    run.advance(60)
+    assert leader(run) == 0
+    nodes[1].replicas = found
+    run.advance(30)
     assert leader(run) in (1, 2)
 
 

@@ -9,6 +9,7 @@ from nsqd.cluster.ownership.cases import Quorum
 from nsqd.cluster.ownership.leaving import ASK_AGAIN, Leaving, LeavingState, Transfers, pack_transfer
 from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.message.epoch import Epoch
+from tests.cases import each
 from tests.nsqd.cluster.network import SECOND
 from tests.nsqd.cluster.ownership.election_run import UNCLEAN_AFTER, ElectionNode, ElectionRun
 from tests.nsqd.cluster.ownership.test_elections import LOG, leader, started
@@ -26,6 +27,7 @@ class Leaver:
         self.ended: list[bool] = []
         self.transferred: list[tuple[bytes, bool]] = []  # and whether others may promote it by then
         self.promoted: list[bytes] = []  # logs that it is taking over
+        self.only_here: list[bytes] | None = []  # logs that are not settled
         self.whole: tuple[int, ...] = ()  # who has all of the log
         self.clients_have = 0
         self.leaving = Leaving(self.node.cluster, lambda then: then(True), self.node.elections, self)
@@ -58,6 +60,9 @@ class Leaver:
 
     def promoting(self) -> list[bytes]:
         return self.promoted
+
+    def unsettled(self) -> list[bytes] | None:
+        return self.only_here
 
     def transfer(self, log_id: bytes) -> None:
         self.transferred.append((log_id, log_id in self.node.cluster.leaders.stepped_down))
@@ -291,12 +296,14 @@ def test_a_node_has_left_too_if_another_one_with_all_of_its_log_was_faster_than_
     leaver.tick(2)
     pair = leaver.node.own.address, leaver.nodes[2].own.address
     leaver.run.network.cut = {pair, pair[::-1]}
-    leaver.advance(60)
+    leaver.advance(30)
     assert leader(leaver.run) == 1
+    leaver.run.network.cut = set()
+    leaver.advance(20)
     assert leaver.ended == [True]
 
 
-def test_leaderless_logs_of_dead_nodes_are_named() -> None:
+def test_leaderless_logs_of_dead_nodes_are_named_and_waited_for() -> None:
     leaver = Leaver(Quorum.NONE)
     other_log = (2).to_bytes(16)
     leaver.begin()
@@ -306,8 +313,29 @@ def test_leaderless_logs_of_dead_nodes_are_named() -> None:
     leaver.advance(10, in_flight=1)
     assert leaver.leaving.figures()["leaderless"] == [other_log.hex()]
     assert leaver.node.elections.has_unserved_log()
+    leaver.advance(30, 1)
+    assert leaver.node.cluster.leaders.epochs[LOG].node == 1
+    assert leaver.ended == []
     leaver.nodes[1].elections.promote(other_log)
     leaver.advance(10, in_flight=1)
     assert leaver.nodes[1].cluster.leaders.epochs[other_log].node == 1
     assert leaver.leaving.figures()["leaderless"] == []
     assert not leaver.node.elections.has_unserved_log()
+    leaver.tick()
+    assert leaver.ended == [True]
+
+
+@each("only_here", [None, [(2).to_bytes(16)]])
+@each("is_settled", [True, False])
+def test_a_node_with_perhaps_the_only_copy_of_messages_leaves_once_another_one_has_them_or_gives_up(
+    only_here: list[bytes] | None, is_settled: bool
+) -> None:
+    leaver = Leaver().begin()
+    leaver.only_here = only_here
+    leaver.advance(30, 1)
+    assert leader(leaver.run) == 1
+    assert leaver.ended == []
+    assert leaver.leaving.figures()["lacking"] == [one.hex() for one in only_here or ()]
+    leaver.only_here = [] if is_settled else only_here
+    leaver.advance(31, 1)
+    assert leaver.ended == [is_settled]

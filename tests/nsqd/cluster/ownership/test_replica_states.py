@@ -19,7 +19,7 @@ from nsqd.cluster.wire.link import Link
 from nsqd.core.message.epoch import NO_EPOCH, Epoch
 from nsqd.storage.log.followers import Followers
 from tests.nsqd.cluster.replication.test_replica import FIRST, NODE
-from tests.nsqd.cluster.replication.test_replicas import Side
+from tests.nsqd.cluster.replication.test_replicas import Side, following
 from tests.nsqd.cluster.wire.identities import node as identity
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.small_log import LOG_ID
@@ -58,6 +58,16 @@ def test_a_replica_ends_when_its_connection_is_gone_and_when_it_is_asked_for_ane
     assert state(side, view).ended_at == 70  # new bytes are written apart from it
     side.say(stream.pack_epochs(FrameKind.DROP, [(FIRST.pack(), 0)]))
     assert list(view.replicas()) == []
+
+
+def test_a_replica_that_is_opened_ends_at_an_unknown_position() -> None:
+    side = following()
+    side.reopen()
+    side.replicas.open_all()
+    view = KeptReplicas(Copying(LOG_ID, side.replicas), lambda: side.now)
+    assert state(side, view).is_opening
+    side.turn()
+    assert state(side, view) == ReplicaState(LOG_ID, NODE, side.log.end, FIRST, True, 0)
 
 
 class FakeElections:

@@ -10,6 +10,7 @@ from nsqd.cluster.replication.replica import Replica
 from nsqd.cluster.replication.replicas import RETRY_AFTER, Kept, Replicas
 from nsqd.cluster.wire.frames import FrameKind, FrameReader, encode
 from nsqd.cluster.wire.link import Link
+from nsqd.core.message.epoch import NO_EPOCH, Epoch
 from nsqd.storage.log.disk import Disk
 from tests.cases import each
 from tests.nsqd.cluster.replication.sides import FrameSink, SteppedWork, proved_link
@@ -190,6 +191,21 @@ def test_a_replica_that_is_not_needed_is_removed_or_kept_as_a_diverged_copy_if_i
     assert side.say(stream.pack_epochs(FrameKind.DROP, epochs)) == []
     assert (side.directory.is_removed, len(side.directory.aside)) == (is_removed, not is_removed)
     assert (side.replicas.kept, side.directory.disk.open_files) == ({}, 0)
+
+
+def test_the_epoch_with_which_a_replica_was_compared_is_known_when_it_is_opened_again_and_after_a_failure() -> None:
+    side = following()
+    side.reopen()
+    kept = side.replicas.kept[LOG_ID]
+    assert kept.compared == NO_EPOCH
+    side.replicas.open_all()
+    side.turn()
+    assert kept.compared == FIRST
+    side.say(stream.pack_follow(2))
+    later = Epoch(2, NODE, bytes(8))
+    side.say(stream.pack_epochs(FrameKind.RESUME, [(FIRST.pack(), 0), (later.pack(), side.log.end)]))
+    side.replicas._fail(kept, stream.NO_SPACE)
+    assert kept.compared == later
 
 
 def test_a_replica_that_is_not_needed_is_kept_until_it_can_be_opened() -> None:

@@ -1,6 +1,7 @@
 """Ordered groups: which message may be delivered, and random lives of a node against a model of each group."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -139,6 +140,25 @@ def test_a_group_that_is_held_goes_on_when_the_setting_says_skip_and_when_the_me
             node.broker.topics["t"].configure(ORDERED)
         node.turn()
         assert bodies(inbox.take()) == [b"a1" if kick else b"a2"]
+
+
+def test_a_group_with_a_buried_message_waits_when_the_setting_says_hold() -> None:
+    config = TopicConfig(ordering=Ordering.GROUP, max_attempts=1)
+    node = filled("a1", "a2", "a3", "b1", config=config)
+    client, inbox = node.subscribe("t", "c", 1)
+    client.requeue(ids(inbox.take()), 0, node.now)
+    node.turn()
+    a2 = inbox.take()
+    node.broker.topics["t"].configure(replace(config, on_bury=OnBury.HOLD))
+    client.finish(ids(a2))
+    node.turn()
+    b1 = inbox.take()
+    assert bodies([*a2, *b1]) == [b"a2", b"b1"]
+    client.finish(ids(b1))
+    actions.finish_buried(client.channel, client.channel.buried.oldest(1))
+    node.turn()
+    assert bodies(inbox.take()) == [b"a3"]
+    node.broker.check()
 
 
 def test_what_is_held_back_can_be_listed_finished_emptied_and_delivered_without_order() -> None:

@@ -13,6 +13,7 @@ from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
 from nsqd.cluster.promotion.diverged.salvage import CHECK_EVERY, NO_LEADER, RETRY_AFTER, Salvage
 from nsqd.cluster.promotion.diverged.salvage_frames import Decision, SalvageReply, SalvageRequest, pack_reply, unpack
 from nsqd.cluster.replication.follower import AtOnce
+from nsqd.cluster.replication.replicas import Kept
 from nsqd.cluster.wire.frames import FrameKind, PeerError
 from nsqd.cluster.wire.node_identity import Member, Standing
 from nsqd.core.message.epoch import Epoch
@@ -350,6 +351,24 @@ def test_what_is_left_of_the_own_log_stays_and_is_salvaged_again_if_another_lead
     assert len(holder.sent) == 2
     holder.answer(Decision.SALVAGE, 450)
     assert (holder.directory.deeds, holder.salvaged) == ([450], [MADE])
+
+
+def test_a_log_is_settled_when_its_replica_was_compared_and_no_diverged_copy_of_it_is_left() -> None:
+    holder = Holder()
+    holder.replicas.clear()
+    holder.directory.copies.clear()
+    assert holder.salvage.unsettled() is None  # its directories were not listed yet
+    holder.look()
+    assert holder.salvage.unsettled() == set()
+    replica = holder.replicas[LOG] = Kept(LOG, 2)
+    assert holder.salvage.unsettled() == {LOG}  # it is not open: it may have anything
+    replica.compare([(LEADERS.pack(), 0)])
+    holder.directory.copies[NAME] = DivergedCopy(NAME, LOG, None)  # the comparison has left it
+    assert holder.salvage.unsettled() is None
+    holder.look(1)
+    assert holder.salvage.unsettled() == {LOG}
+    holder.answer(Decision.LET_GO)
+    assert holder.salvage.unsettled() == set()
 
 
 def test_a_copy_that_an_operator_has_removed_is_forgotten() -> None:
