@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from nsqd.core.channel import actions, groups
 from nsqd.core.channel.groups import GroupedBacklog
+from nsqd.core.channel.listing import MessageState
 from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.sequence.extent import Extent
@@ -19,6 +20,7 @@ from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.channel.life import TIMEOUT, Life
 from tests.nsqd.core.client import Client
+from tests.nsqd.core.listed import listed
 from tests.nsqd.core.node import MS, SECOND, Delivery, Node, bodies, ids
 from tests.nsqd.core.promoted import PromotedLog
 from tests.nsqd.storage.sim_node import SimNode, run_seeds
@@ -55,6 +57,10 @@ def test_groups_pass_each_other_and_one_message_of_each_is_out() -> None:
     assert bodies(first) == [b"a1", b"b1", b"1", b"2"]
     channel = client.channel
     assert (channel.counts(), backlog_of(node).held_count) == ((3, 4, 0, 0), 3)
+    found, _ = listed(channel, MessageState.IN_FLIGHT, "2", 9)
+    assert [one.ordinal for one in found] == [3, 4] == [ordinal for ordinal, _ in channel.in_flight.spans()][2:]
+    delays = node.broker.topics["t"].distribution
+    assert actions.finish(delays, channel, [actions.ChosenMessage(4, first[3].id)]) == 1
     client.finish(first[0].id)
     node.turn()
     (second,) = inbox.take()
