@@ -229,13 +229,13 @@ def lines_of(cluster: ClusterState, health: ClusterHealth, silent: dict[str, str
         rows.append((str(node.node), node.state, node.http_address or node.asked, copies, links))
     yield from _table(rows)
     yield ""
-    rows = [("LOG OF", "LEADER", "STATE", "IN SYNC", "NOT IN SYNC")]
+    logs = [("LOG OF", "LOG", "LEADER", "STATE", "IN SYNC", "NOT IN SYNC")]
     for log in cluster.logs:
         if log.state != CLOSED:
             of, leader = ("?" if one is None else str(one) for one in (log.node, log.leader))
             in_sync = ", ".join(map(str, log.replicas)) or "-"
-            rows.append((of, leader, log.state, in_sync, _behind(cluster, log)))
-    yield from _table(rows)
+            logs.append((of, log.log_id[:8], leader, log.state, in_sync, _behind(cluster, log)))
+    yield from _table(logs)
     for log in cluster.logs:
         if log.batches:
             kept = f"{counted(log.batches, 'batch')} of the log of node {log.node} not done"

@@ -47,10 +47,10 @@ def test_a_whole_cluster_on_one_screen() -> None:
         "1     up     h1:4151       3 of 3  0, 2\n"
         "2     up     h2:4151       3 of 3  0, 1\n"
         "\n"
-        "LOG OF  LEADER  STATE    IN SYNC  NOT IN SYNC\n"
-        "0       0       serving  1, 2     -\n"
-        "1       1       serving  0, 2     -\n"
-        "2       2       serving  0, 1     -"
+        "LOG OF  LOG   LEADER  STATE    IN SYNC  NOT IN SYNC\n"
+        "0       log0  0       serving  1, 2     -\n"
+        "1       log1  1       serving  0, 2     -\n"
+        "2       log2  2       serving  0, 1     -"
     )
     assert nodes.asked == ["h0:4151", "h1:4151", "h2:4151"]
     nodes.answers["h0:4151"]["led"].append(led(7, "old") | {"batches": 2})
