@@ -16,7 +16,7 @@ from penstock.sansio.settings import CLIENT_NAME, Settings
 from shared.counted import counted
 from shared.http.bounded import AnswerError, parse_object
 from shared.terminal.commands import CommandError, NoAnswer
-from shared.terminal.context import JOBS, START, Context
+from shared.terminal.context import JOBS, Context, start_advice
 from shared.terminal.token import token_of
 from shared.tls.client import why_failed
 from shared.version import NSQ_VERSION
@@ -56,7 +56,8 @@ def node_addresses(arguments: argparse.Namespace) -> list[str]:
             if answer := ask(node, "/info"):
                 found |= dict.fromkeys(tcp_addresses(node, {"producers": [answer]}))
     if not found:
-        raise NoAnswer("; ".join([*failures[:MOST_SHOWN], START]))
+        remedy = start_advice(*context.lookupd_http_address, *context.nsqd_http_address)
+        raise NoAnswer("; ".join([*failures[:MOST_SHOWN], remedy]))
     for failure in failures:
         print(f"penstock: {failure}", file=sys.stderr)
     return list(found)
@@ -77,7 +78,7 @@ def jobs_failure(context: Context, error: Exception, done: int = 0) -> CommandEr
     """Return the error of a command about jobs: NoAnswer if nothing can be reached. `done`: jobs that were put before."""
     address = job_address(context)
     if isinstance(error, ConnectionLost) and not done:
-        return NoAnswer(f"cannot reach {address}: {why_failed(error)}: {START}")
+        return NoAnswer(f"cannot reach {address}: {why_failed(error)}: {start_advice(address)}")
     return CommandError(f"{address}: {error}" + (f"; {counted(done, 'job')} put before" if done else ""))
 
 

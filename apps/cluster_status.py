@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,8 @@ MOST_ANSWER, MOST_MEMORY = 8 << 20, 64 << 20  # bytes of an answer, and of the p
 MOST_ASKED = 1024  # addresses, as nodes report them of each other
 PATIENCE = 5.0  # s for one node to answer
 POLL_EVERY = 0.5  # s between two polls of `wait`
+REPORT_EVERY = 10.0  # s between two lines with the same reasons
+_AMOUNT = re.compile(", [0-9,]+ bytes? behind.*|, the oldest for .*")  # of a reason, which changes all the time
 MOST_SHOWN = 20  # reasons of one kind
 NO_ANSWER = 3  # exit code: no node responds
 STATUS = "say whether a cluster is whole, degraded or at risk, and whether one more node may go"
@@ -46,7 +49,7 @@ docs/troubleshooting/lost-node.md.
 """
 WAIT_DETAILS = """
 Use it between two steps of an upgrade: stop a node, start it again, penstock cluster wait, the next one. Reasons for waiting
-are printed when they change.
+are printed when they change, and every 10 s.
 
 Exit code: 0 as soon as the state is reached; otherwise that of `penstock cluster status`, but at least 1.
 """
@@ -93,8 +96,8 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 def run_wait(arguments: argparse.Namespace) -> int:
     """Run `wait`, and return its exit code. Raises CommandError."""
-    deadline = time.monotonic() + arguments.timeout
-    reported: Sequence[str] = ()
+    deadline, due = time.monotonic() + arguments.timeout, 0.0
+    reported: list[str] = []
     with _client(arguments) as client:
         while True:
             is_late = time.monotonic() >= deadline
@@ -107,9 +110,10 @@ def run_wait(arguments: argparse.Namespace) -> int:
                 if is_late:
                     raise
                 reasons = (str(error),)
-            if reasons != reported and not arguments.json:
+            kinds = [_AMOUNT.sub("", reason) for reason in reasons]
+            if (kinds != reported or time.monotonic() >= due) and not arguments.json:
                 print(escape("waiting: " + "; ".join(reasons[:3])), file=sys.stderr, flush=True)
-                reported = reasons
+                reported, due = kinds, time.monotonic() + REPORT_EVERY
             time.sleep(POLL_EVERY)
     level = _report(cluster, silent, arguments.json)
     if not reasons:
@@ -225,13 +229,13 @@ def lines_of(cluster: ClusterState, health: ClusterHealth, silent: dict[str, str
         rows.append((str(node.node), node.state, node.http_address or node.asked, copies, links))
     yield from _table(rows)
     yield ""
-    rows = [("LOG OF", "LEADER", "STATE", "IN SYNC", "NOT IN SYNC")]
+    logs = [("LOG OF", "LOG", "LEADER", "STATE", "IN SYNC", "NOT IN SYNC")]
     for log in cluster.logs:
         if log.state != CLOSED:
             of, leader = ("?" if one is None else str(one) for one in (log.node, log.leader))
             in_sync = ", ".join(map(str, log.replicas)) or "-"
-            rows.append((of, leader, log.state, in_sync, _behind(cluster, log)))
-    yield from _table(rows)
+            logs.append((of, log.log_id[:8], leader, log.state, in_sync, _behind(cluster, log)))
+    yield from _table(logs)
     for log in cluster.logs:
         if log.batches:
             kept = f"{counted(log.batches, 'batch')} of the log of node {log.node} not done"

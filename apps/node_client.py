@@ -29,6 +29,10 @@ REFUSALS = {
     "UNAUTHORIZED": "nsqd at {address} has an auth file: give --auth-token-file with a token that it knows",
     "FORBIDDEN": "Access denied by nsqd at {address}: `penstock auth can` says what the token may do",
     "TLS_REQUIRED": "nsqd at {address} wants TLS: give --tls-root-ca-file with its certificate authority",
+    "DISK_FULL": "nsqd at {address} has no space for its log, and takes no messages: see docs/troubleshooting/disk-full.md",
+    "DRAINING": "nsqd at {address} drains or leaves, and takes no messages: use another node, or penstock undrain",
+    "NOREPL": "too few nodes have a copy, of those that the topic's `replicate` asks for: see penstock cluster status",
+    "TOPIC_FULL": "the topic has as many messages as its max_length or max_bytes allows: see penstock channels",
 }
 
 
@@ -124,11 +128,15 @@ def open_node(arguments: argparse.Namespace, advice: Mapping[str, str]) -> Itera
 def why_refused(answer: httpx.Response, advice: Mapping[str, str], address: str, **names: object) -> str:
     """Return the meaning of a response other than 200. `advice`: by error code, a text with {address} and the `names`."""
     try:
-        code = str(answer.json()["message"])
+        message = str(answer.json()["message"])
     except (ValueError, KeyError, TypeError):
         return f"{address} answered {answer.status_code}: it may not be an nsqd of Penstock"
-    text = {**REFUSALS, **advice}.get(code, f"nsqd at {address} answered {answer.status_code} {code[:200]}")
-    return text.format(address=address, **names)
+    text = {**REFUSALS, **advice}.get(message.partition(" ")[0])
+    return (
+        text.format(address=address, **names)
+        if text
+        else f"nsqd at {address} answered {answer.status_code} {message[:200]}"
+    )
 
 
 def _context(arguments: argparse.Namespace) -> ssl.SSLContext:

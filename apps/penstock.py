@@ -126,14 +126,26 @@ def _run(arguments: argparse.Namespace) -> int:
     import httpx
 
     from apps.node_client import use_context
-    from shared.terminal.context import START
-    from shared.tls.client import why_failed
 
     use_context(arguments)
     try:
         return int(arguments.main(arguments))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise NoAnswer(f"cannot reach nsqd at {arguments.nsqd_http_address}: {why_failed(error)}: {START}") from None
+        raise NoAnswer(_no_answer(arguments.nsqd_http_address, error)) from None
+
+
+def _no_answer(address: str, error: Exception) -> str:
+    """Return the reason why a node gave no answer, and what to do."""
+    import httpx
+
+    from shared.terminal.context import start_advice
+    from shared.tls.client import why_failed
+
+    if isinstance(error, httpx.ReadTimeout | httpx.RemoteProtocolError | httpx.ReadError):
+        why = f"nsqd at {address} has not answered ({why_failed(error)}): it may have done what was asked, or not"
+    else:
+        why = f"cannot reach nsqd at {address}: {why_failed(error)}"
+    return f"{why}: {start_advice(address)}"
 
 
 @cache

@@ -21,6 +21,7 @@ from penstock.client import Consumer, Producer
 from penstock.jobs import Jobs, JobsError, JobsSettings
 from penstock.protocol import is_valid_name
 from penstock.sansio.errors import ClientError
+from shared.counted import counted
 from shared.terminal.commands import (
     CommandError,
     Commands,
@@ -161,12 +162,14 @@ def _pub(arguments: argparse.Namespace) -> int:
 
 def _pub_over_http(arguments: argparse.Namespace) -> int:
     """Publish with what NSQ's protocol lacks: keys and headers; a request for each message."""
-    headers, query, count = message_headers(arguments.header), _query(arguments), 0
+    headers, query, count, known = message_headers(arguments.header), _query(arguments), 0, 0
     with open_client(arguments) as client:
         for body in _only_record(arguments, "--key") if arguments.key else _records(arguments):
-            _post(client, query, headers, body, arguments.nsqd_http_address)
+            known += _post(client, query, headers, body, arguments.nsqd_http_address)
             count += 1
-    _report(arguments, count, "published")
+    if known:
+        print(f"{counted(known, 'duplicate')}: nsqd has the same message already", file=sys.stderr)
+    _report(arguments, count - known, "published")
     return ExitCode.DONE
 
 
@@ -208,15 +211,15 @@ def message_headers(given: list[str]) -> dict[str, str]:
     return headers
 
 
-def _post(
-    client: httpx.Client, query: dict[str, str | int], headers: dict[str, str], body: bytes, address: str
-) -> None:
+def _post(client: httpx.Client, query: dict[str, str | int], headers: dict[str, str], body: bytes, address: str) -> int:
+    """Publish a message. Returns 1 if it is a duplicate, otherwise 0. Raises CommandError, WrongArguments, httpx.HTTPError."""
     try:
         answer = client.post("/pub", params=query, headers=headers, content=body)
     except (ValueError, UnicodeError) as error:  # of a header that HTTP cannot carry
         raise WrongArguments(str(error)) from None
     if answer.status_code != 200:
         raise CommandError(why_refused(answer, {}, address))
+    return int("X-Nsq-Duplicates" in answer.headers)
 
 
 # Jobs

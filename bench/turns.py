@@ -7,6 +7,7 @@ which publishes all the time waited for an OK: it includes the time that other t
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -29,8 +30,11 @@ _LONGEST = re.compile(r"^nsqd_turn_longest_seconds (\S+)$", re.MULTILINE)
 _CHECKPOINTS = re.compile(r"^nsqd_log_checkpoints_total (\S+)$", re.MULTILINE)
 _AT_ONCE = 1000  # commands that are sent before their replies are read
 _DELAY = 3600  # s: nothing that is delayed becomes due while it is measured
+_SOON = 55  # s
+_MOST_READY = 1_000_000  # messages
 _PING = 0.001  # s between an OK and the next publish of the client that waits
 _TIMES = 3  # requests for statistics
+_PAGES = 10  # of a list of messages
 _SETTLE = 1.0  # s after the provocation in which a turn still counts
 _ID = slice(18, 34)  # bytes of a frame
 Snapshot = tuple[float, dict[float, float]]  # s of the longest turn of all, and by bound (s) how many took no longer
@@ -142,6 +146,37 @@ def _defer(server: Server, amounts: Amounts) -> str:
     return f"{number(amounts.deferred)} deferred"
 
 
+def _defer_soon(server: Server, amounts: Amounts) -> str:
+    """Bury messages and requeue them with a delay of less than a minute, so that they wait in the timer heap."""
+    _bury(server, amounts)
+    _act("requeue", "buried", f"&delay={_SOON * 1000}")(server, amounts)
+    return f"{number(amounts.jobs)} deferred for {_SOON} s"
+
+
+def _deliver(server: Server, amounts: Amounts) -> str:
+    """Deliver messages to a consumer that finishes the last one of each batch first, and leaves the others in flight."""
+    server.create(TOPIC, [CHANNEL])
+    left, data = fill(server, amounts.jobs), b""
+    with connect(server.host, server.ports["TCP"]) as sock:
+        identify(sock, heartbeat_interval=60_000)
+        sock.sendall(f"SUB {TOPIC} {CHANNEL}\nRDY {_MOST_READY}\n".encode())
+        expect_ok(sock)
+        while left:
+            data = (data + sock.recv(1 << 20)).replace(HEARTBEAT, b"")
+            whole = len(data) // FRAME * FRAME
+            if whole:
+                sock.sendall(b"FIN %s\n" % data[whole - FRAME : whole][_ID])
+            left, data = left - whole // FRAME, data[whole:]
+        _settle(sock)
+    return f"{number(amounts.jobs)} in flight"
+
+
+def _retain(server: Server, amounts: Amounts) -> str:
+    """Publish messages to a topic that retains them."""
+    server.post(f"/topic/create?topic={TOPIC}&retention=24h", b"")
+    return _fill(server, amounts)
+
+
 def _settle(sock: socket.socket) -> None:
     """Wait until everything sent before has been executed."""
     sock.sendall(b"PUB ping#ephemeral\n" + sized(b"x"))
@@ -235,9 +270,21 @@ def _kick_jobs(server: Server, amounts: Amounts) -> None:
         replies.readline()
 
 
-def _act(action: str, state: str) -> Callable[[Server, Amounts], None]:
+def _list(state: str) -> Callable[[Server, Amounts], None]:
+    """Return a function that gets the first pages of the messages in a state."""
+    path = f"/channel/messages?topic={TOPIC}&channel={CHANNEL}&state={state}&limit={_AT_ONCE}&preview=0"
+
+    def get(server: Server, amounts: Amounts) -> None:
+        after = ""
+        for _ in range(_PAGES):
+            after = json.loads(server.get(f"{path}&after={after}")).get("next", "")
+
+    return get
+
+
+def _act(action: str, state: str, more: str = "") -> Callable[[Server, Amounts], None]:
     """Return a function that acts on amounts.jobs messages in a state, as many at a time as a request takes."""
-    path = f"/channel/messages/{action}?topic={TOPIC}&channel={CHANNEL}&state={state}&count={_AT_ONCE}"
+    path = f"/channel/messages/{action}?topic={TOPIC}&channel={CHANNEL}&state={state}&count={_AT_ONCE}{more}"
 
     def act(server: Server, amounts: Amounts) -> None:
         for _ in range(amounts.jobs // _AT_ONCE + 1):
@@ -279,7 +326,8 @@ class LongTurn:
 
     def measure(self, program: Program, go: Program | None, effort: Effort) -> list[Line]:
         amounts = Amounts.of(effort)
-        with with_port(program, _BEANSTALK).start() as server:
+        flags = "-max-rdy-count", str(_MOST_READY)
+        with with_port(program, _BEANSTALK).with_flags(program.name, *flags).start() as server:
             objects = self.make(server, amounts)
             turns = Turns(server)
             with Waiting(server) as client:
@@ -336,5 +384,10 @@ def turns() -> list[LongTurn | Start]:
         LongTurn("turns-kick-buried", _bury, _act("kick", "buried")),
         LongTurn("turns-kick-jobs", _bury_jobs, _kick_jobs),
         LongTurn("turns-requeue-back", _bring_back, _act("requeue", "ready")),
+        LongTurn("turns-list-deferred", _defer_soon, _list("deferred")),
+        LongTurn("turns-list-in-flight", _deliver, _list("in_flight")),
+        LongTurn("turns-drop-oldest", _fill, _post(f"/topic/config{topic}&max_length=1000&overflow=drop-oldest")),
+        LongTurn("turns-expire", _fill, _post(f"/topic/config{topic}&ttl=1s")),
+        LongTurn("turns-past", _retain, _post(f"/channel/create?topic={TOPIC}&channel=again&from=earliest")),
         Start("turns-start"),
     ]

@@ -142,7 +142,7 @@ def written(offset: int = OFFSET) -> str:
 
 def shape(text: str) -> str:
     """Return a session without what differs each time: numbers, ids, and the width of columns."""
-    return re.sub(" +", " ", re.sub(r"\d[\d,.]*", "0", re.sub(r"\b[0-9a-f]{12,}\b", "ID", text)))
+    return re.sub(" +", " ", re.sub(r"\d[\d,.]*", "0", re.sub(r"\b([0-9a-f]{8}|[0-9a-f]{12,})\b", "ID", text)))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""Small chunks of waiting messages, and small steps of freeing: a dozen messages have several, so much lies between them."""
+"""Small chunks of messages, and small steps of freeing: a dozen messages have several, so much lies between them."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from nsqd.core import topic_state
-from nsqd.core.channel import unfinished
+from nsqd.core.channel import buried, retry, unfinished
 from nsqd.core.timing import agenda, deferred
 
 CHUNK = 3  # messages
@@ -13,10 +12,11 @@ CHUNK = 3  # messages
 
 @pytest.fixture(scope="package", autouse=True)
 def small_chunks() -> Iterator[None]:
-    """Have chunks of CHUNK messages, each of which is worth a record, and free one message in a turn of what was emptied."""
+    """Have chunks of CHUNK messages, and free one message in a turn of what was emptied."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(deferred, "CHUNK_BYTES", CHUNK * deferred.PAGED_SIZE)
-        patch.setattr(topic_state, "WORTH_IT", 1)
+        patch.setattr(retry, "CHUNK_BYTES", CHUNK * deferred.PAGED_SIZE)
+        patch.setattr(buried, "CHUNK_LETTERS", CHUNK)
         patch.setattr(agenda, "AT_ONCE", 1)
         patch.setattr(unfinished, "SINGLES", 1)
         yield

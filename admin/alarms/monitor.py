@@ -27,6 +27,7 @@ from admin.nodes.queries import Queries
 from admin.nodes.snapshot import MOST_KEPT, MOST_LISTED, OWN, CursorFigures, Snapshot, facts_of
 from admin.nodes.upstreams import UpstreamError
 from admin.nodes.views import rate
+from shared.cluster.answer import LEFT
 from shared.cluster.merge import cluster_states
 from shared.json_fields import JsonObject, number, objects, text
 from shared.log import log
@@ -317,6 +318,8 @@ class Monitor:
         for record in self.inventory.all():
             member = look.member(record.address) if record.state(now).is_gone else None
             self.inventory.note_new_leader(record.address, member[1].led_by if member is not None else None)
+            if member is not None and member[1].state == LEFT:
+                self.inventory.note_drain(record.address, is_draining=False, is_drained=True)
         for record in self.inventory.all():
             node, health = self._nodes.get(record.address, _Node()), self._unhealthy.get(record.address, "OK")
             storage, storage_at = node.reported("/storage")

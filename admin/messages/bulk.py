@@ -1,8 +1,8 @@
 """Work on many messages of a channel or jobs of a tube, node by node, as the steps of a task.
 
-Without a filter a node takes the first messages of the state, until it has no more. With a filter the task first lists the
-matches, and names them by their offsets, because acting while listing would move the pages. When a node fails, the task
-continues with the next one, and fails at its end.
+Without a filter a node takes the first messages of the state, until it has no more. With a filter the task lists matches some
+thousands ahead, and names them by their offsets. Acting on them may move other messages to pages that were listed already, so
+the task lists all again until it finds no more. When a node fails, the task continues with the next one, and fails at its end.
 
 A redrive is a move without a topic: each dead letter goes back to the topic that it comes from. Other messages are left out.
 Without another filter it needs no list until it comes to one of them: that makes one of millions of messages ten times as fast.
@@ -17,7 +17,7 @@ from admin.nodes.upstreams import Refused, UpstreamError, Upstreams
 from penstock.protocol.headers import DEAD_LETTER_TOPIC
 from shared.json_fields import number, objects, text
 
-MOST_CHOSEN = 10_000  # messages that are listed before the task acts on them
+MOST_CHOSEN = 10_000  # matches that are listed before the task acts on them: so the last one on a page is there still
 LISTED_AT_ONCE = 1000  # messages that a node scans for one request
 NAMED_AT_ONCE = 200  # offsets in one request: they are part of its URL
 DONE_WORDS = {
@@ -37,9 +37,8 @@ class _Chosen:
 
     offsets: list[int] = field(default_factory=list)  # that are still to be acted on
     after: str = ""  # the node's token for the next page
-    is_full: bool = False  # True: act on them before listing more
     is_all: bool = False  # True: the list has ended
-    acted: int = 0  # messages acted on since the list began
+    acted: int = 0  # messages acted on before the list had ended
     is_mixed: bool = False  # True: the first messages of the state are not all dead letters, or there are no more
 
 
@@ -94,19 +93,19 @@ class BulkWork:
             done = await self._act(node, {"state": self.state, "count": str(count)})
             chosen.is_mixed = done < count
             return done if done or not self.filters else None
-        if not chosen.is_full:
+        if not chosen.is_all and len(chosen.offsets) < MOST_CHOSEN:
             await self._list(node, chosen)
             return None
         if not chosen.offsets:
-            if chosen.is_all or not chosen.acted:
+            if not chosen.acted:
                 return 0
-            self._chosen = _Chosen()  # there may be more than MOST_CHOSEN
+            self._chosen = _Chosen()
             return None
         count = min(count, NAMED_AT_ONCE)
         named = chosen.offsets[:count]
         done = await self._act(node, {"offset": ",".join(map(str, named))})
         del chosen.offsets[:count]
-        chosen.acted += done
+        chosen.acted += 0 if chosen.is_all else done
         return done or None
 
     async def _act(self, node: str, which: dict[str, str]) -> int:
@@ -126,4 +125,3 @@ class BulkWork:
         if chosen.after and chosen.after == before:
             raise Refused(f"{node} lists the same messages again and again", 502)
         chosen.is_all = not chosen.after
-        chosen.is_full = chosen.is_all or len(chosen.offsets) >= MOST_CHOSEN

@@ -38,7 +38,7 @@ class NodeState(Enum):
     UNREGISTERED = "unregistered"  # it answers, but no nsqlookupd names it
     UNANSWERED = "unanswered"  # it does not answer, for a moment only
     DOWN = "down"
-    STOPPED = "stopped"  # it does not answer, and was drained before: on purpose
+    STOPPED = "stopped"  # it does not answer, and was drained before, or has left its cluster: on purpose
 
     @property
     def is_gone(self) -> bool:
@@ -68,7 +68,7 @@ class NodeRecord:
     figures_at: int = 0  # when the node reported `figures`; 0: never
     figures: Mapping[str, int] = field(default_factory=dict)  # the totals of _FIGURES
     stuck: tuple[Stuck, ...] = ()  # of topics; some may be newer than `figures`
-    is_drained: bool = False  # it was draining, and had nothing left
+    is_drained: bool = False  # it was draining, and had nothing left; or it has left its cluster
     is_draining: bool = False
     led_by: int | None = None  # number of the node that leads its log now and delivers its messages; None: none
 

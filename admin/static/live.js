@@ -70,11 +70,14 @@ if (live) {
   });
   setInterval(look, 500);
 
-  const count = document.querySelector("header a[data-key=m] span");
+  const offers = () => live.querySelector("#offers")?.value;
+  const count = document.querySelector("header a[data-key=m] span"), offered = offers();
   new MutationObserver(() => {
     const alarms = Number(live.querySelector("#alarm-count")?.value ?? 0), words = alarms ? ` (${alarms.toLocaleString("en-US")})` : "";
     if (count && count.textContent !== words) count.textContent = words;
     if (live.querySelector("[data-reload]")) location.reload();  // the page failed before and is available now: load all of it
+    const isActing = [...document.querySelectorAll("details[open]")].some((one) => one.querySelector("form"));
+    if (offers() !== offered && !isActing) location.assign(location.href);  // other actions are possible than those that the page has
     if (Times.isLocal) Times.show(live);
   }).observe(live, {childList: true, subtree: true, characterData: true});
 }

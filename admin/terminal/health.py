@@ -23,6 +23,7 @@ from admin.nodes.snapshot import NodeFacts, Snapshot
 from admin.nodes.views import count, size
 from admin.terminal.arguments import add_command, duration
 from admin.terminal.session import Session
+from shared.cluster.answer import LEFT
 from shared.cluster.health import health_of
 from shared.cluster.state import ClusterState
 from shared.counted import counted
@@ -130,7 +131,8 @@ def _down(look: Snapshot, node: NodeFacts) -> NodeFacts:
         return node
     member = look.member(node.record.address)
     led_by = member[1].led_by if member is not None else None
-    return replace(node, state=NodeState.DOWN, record=replace(node.record, failing_since=look.at, led_by=led_by))
+    state = NodeState.STOPPED if member is not None and member[1].state == LEFT else NodeState.DOWN
+    return replace(node, state=state, record=replace(node.record, failing_since=look.at, led_by=led_by))
 
 
 # Alarms

@@ -330,6 +330,9 @@ async def _act_on_first(
                 await asyncio.sleep((step or 0) / arguments.rate)
     except UpstreamError:
         pass  # `work.errors` has the failures, of the nodes one by one
+    except asyncio.CancelledError:  # Ctrl-C
+        _report(session, acted, done, arguments)
+        raise
     _progress(acted, wanted, is_over=True)
     session.note(work.errors)
     return _report(session, acted, done, arguments)

@@ -182,9 +182,15 @@ class ExpectedCluster(Cluster):
     """A cluster that also has the nodes that the context names and no nsqlookupd does, such as a lost node."""
 
     async def producers_of(self, topic: str) -> Producers:
-        """Return the nodes that have the topic, from the nodes of the context if no nsqlookupd answers. Raises AllFailed."""
+        """Return the nodes that have the topic, from the nodes of the context if no nsqlookupd answers. Raises AllFailed.
+
+        A node of the context that no nsqlookupd names for the topic, and that gives no answer, may have it: its error is noted.
+        """
         try:
-            return await super().producers_of(topic)
+            found = await super().producers_of(topic)
+            if self.lookupds:
+                found.errors.extend((await self.upstreams.objects_of(self._others(found), "/info")).errors)
+            return found
         except AllFailed as failed:
             if "TOPIC_NOT_FOUND" in str(failed):
                 raise
@@ -205,9 +211,7 @@ class ExpectedCluster(Cluster):
             found = await super().producers()
         except AllFailed as failed:
             return await self._without_lookupds(failed)
-        known = {one.address for one in found.producers}
-        named = known | {self.upstreams.places.base(one).rpartition("/")[2] for one in known}
-        others = [given for given in self.nsqds if self.lookupds and given.rpartition("/")[2] not in named]
+        known, others = set(found.addresses), self._others(found) if self.lookupds else []
         answers = (await self.upstreams.objects_of(others, "/info")).answers
         for given in others:
             producer = producer_of(answers.get(given, {}))
@@ -217,6 +221,11 @@ class ExpectedCluster(Cluster):
                 self.upstreams.places.note_base(producer.address, given)
                 found.producers.append(producer)
         return found
+
+    def _others(self, found: Producers) -> list[str]:
+        """Return the nodes of the context that are not among those found."""
+        named = {*found.addresses, *(self.upstreams.places.base(one).rpartition("/")[2] for one in found.addresses)}
+        return [given for given in self.nsqds if given.rpartition("/")[2] not in named]
 
 
 def _known_by_address(address: str, *, is_lost: bool) -> Producer:

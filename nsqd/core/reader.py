@@ -8,7 +8,7 @@ See docs/contributing/design/channel.md#readers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import NamedTuple, Protocol
@@ -165,8 +165,8 @@ class Reader(AgendaReader, Protocol):
     def is_buried(self, ordinal: int) -> bool:
         """Return True if the message is buried here."""
 
-    def frozen_chunks(self) -> list[bytes]:
-        """Return chunks of messages that wait for a time, which never change (nsqd/core/timing/deferred.py)."""
+    def frozen_chunks(self) -> Iterable[bytes]:
+        """Return chunks of messages that a checkpoint may write ahead of the reader's state (nsqd/core/written_chunks.py)."""
 
     def counts(self) -> Counts:
         """Return the number of messages in each state."""

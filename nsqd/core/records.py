@@ -50,9 +50,9 @@ class RecordKind(IntEnum):
     # In a checkpoint: all jobs of a tube whose ordinals belong to one page. The rows follow; add `offset` to each due.
     JOBS = 25
     NEXT_ID = 26  # a clean stop gives back leased ids: the ids from this one on were never issued
-    # In a checkpoint, before the topic's STATE_TOPIC, which may name it by its number: messages that wait, packed as in
-    # nsqd/core/timing/deferred_pages.py, with the times of that STATE_TOPIC.
-    WAITING = 27
+    # In a checkpoint, before the topic's STATE_TOPIC, which may name it by its number: some of the messages that wait,
+    # with the times of that STATE_TOPIC, or of those that are buried, packed as there (nsqd/core/written_chunks.py).
+    CHUNK = 27
     EPOCH = 28  # an epoch of the log begins (nsqd/storage/log/epochs.py); in a checkpoint: each one that has a segment
     FOLLOWERS = 29  # which nodes keep a copy of the log that counts (nsqd/storage/log/followers.py)
     PARENT = 30  # the log was made from a backup of another one (nsqd/storage/log/parent.py)
@@ -88,7 +88,7 @@ SIZE = Struct(">I")  # bytes of the attributes; also the number of owners, and t
 DISTRIBUTE = Struct(">IQQ")  # topic, first, end
 ADVANCE = Struct(">IIQ")  # topic, channel, cursor
 CHANNEL_OF = Struct(">II")  # topic, channel: the beginning of FINISH, REQUEUE, JOB and DROP_CHANNEL
-WAITING = Struct(">II")  # topic, number of the record among those of the topic
+CHUNK = Struct(">II")  # topic, number of the record among those of the topic
 JOBS = Struct(">IIQq")  # topic, channel, number of the page, offset
 ORDINAL = Struct(">Q")
 RUN = Struct(">QI")  # first, count

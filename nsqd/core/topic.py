@@ -37,6 +37,9 @@ from shared.topic_config import Overflow, TopicConfig
 from shared.values import SECOND
 
 UNBOUNDED = 1 << 62  # messages
+COUNTED_EVERY = (
+    64  # messages: a topic with a max_length counts as often how many it has, for others may come back meanwhile
+)
 
 
 class Maker(Protocol):
@@ -49,9 +52,9 @@ class Topic:
     """One topic of the node. Directory creates it."""
 
     __slots__ = (
-        "channels", "config", "context", "cursors", "deleted", "distribution", "ephemeral", "intake", "is_tubes_own",
-        "journal", "key", "legal", "maker", "marks", "name", "number", "offsets", "paused", "publish", "readers",
-        "shards", "shut", "starting",
+        "_open_until", "channels", "config", "context", "cursors", "deleted", "distribution", "ephemeral", "intake",
+        "is_tubes_own", "journal", "key", "legal", "maker", "marks", "name", "number", "offsets", "paused", "publish",
+        "readers", "shards", "shut", "starting",
     )  # fmt: skip
 
     def __init__(self, name: str, number: int, context: NodeContext, config: TopicConfig | None = None) -> None:
@@ -67,6 +70,7 @@ class Topic:
         self.offsets = TopicOffsets(number)
         self.paused: Pause | None = None
         self.deleted = False
+        self._open_until = 0  # ordinal: there is room for the messages before it; 0: that is to be counted
         self.shut = False  # True: it is deleted, or Broker.admit says whether a message can be published to it
         self.starting = False  # True: nsqlookupd is being asked for the channels; nothing is distributed yet
         self.shards: tuple[Topic, ...] = (self,)  # the topics of this name in all logs, this one first: see shards.py
@@ -233,7 +237,14 @@ class Topic:
 
     def has_room(self) -> bool:
         """Return True if a message can be published at once although `shut` is True: only because there is a limit."""
-        return not (self.deleted or self.context.refusal or self.lacks_copies or self._full())
+        end = self.offsets.end + self.intake.pending_count
+        if end < self._open_until:
+            return True
+        if self.deleted or self.context.refusal or self.lacks_copies or self._full():
+            return False
+        if not self.config.max_bytes:
+            self._open_until = end + min((self.config.max_length or 0) - self.length, COUNTED_EVERY)
+        return True
 
     @property
     def overflow(self) -> Overflow | None:
@@ -344,6 +355,7 @@ class Topic:
 
     def update_shut(self) -> None:
         """Set `shut` again: the node takes messages or takes none, or the settings or the possible copies have changed."""
+        self._open_until = 0
         self.shut = (
             self.deleted
             or bool(self.context.refusal)
@@ -450,7 +462,8 @@ class Topic:
 
     def delete(self) -> None:
         """Drop all readers and messages. Called by the directory."""
-        self.deleted = self.shut = True
+        self.deleted = True
+        self.update_shut()
         self.intake.close()
         self.context.batches.drop_topic(self.number)
         self.distribution.close()

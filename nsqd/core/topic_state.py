@@ -3,7 +3,7 @@
 The states of a topic's readers are defined in the readers' packages. A checkpoint holds [number, name, paused, end, distributed
 offset, delayed, readers, config, cursors]:
 * delayed: a list of the messages whose delay is not over, or is over at or past the distributed offset, packed as in
-  nsqd/core/timing/deferred_pages.py, and of the numbers of WAITING records that hold more of them;
+  nsqd/core/timing/deferred_pages.py, and of the numbers of CHUNK records that hold more of them;
 * readers: each is [kind, ...], where the kind determines the rest;
 * config: the topic's own settings by name (shared/topic_config.py);
 * cursors: (name, offset, owner, hold, hold_bytes, updated).
@@ -36,7 +36,7 @@ from nsqd.core.timing.deferred_pages import ENDLESS, DeferredPages, Page, betwee
 from nsqd.core.timing.pause import Pause, dump_pause, load_pause
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.state import TubeState
-from nsqd.core.written_chunks import WORTH_IT, WrittenChunks
+from nsqd.core.written_chunks import NamedChunk, WrittenChunks
 from shared.topic_config import TopicConfig, dump, load
 
 READERS: dict[ReaderKind, type[ReaderState]] = {state.kind: state for state in (ChannelState, TubeState)}
@@ -92,10 +92,8 @@ class TopicState:
     # the messages before `distributed` that waited in the delay queue at the checkpoint or in `conclude`, and have not left it
     # since, except that their time may have come
     waiting: DeferredPages = field(default_factory=DeferredPages)
-    # more of them, packed; referenced by all readers that start before them
-    chunks: list[bytes] = field(default_factory=list)
-    # numbers of WAITING records that hold more of `chunks`; only in the state of a live topic that is put into a checkpoint
-    written: list[int] = field(default_factory=list)
+    # more of them, packed; referenced by all readers that start before them. Only of a live topic that is put into a checkpoint
+    chunks: list[NamedChunk] = field(default_factory=list)
     publishers: Publishers = field(default_factory=Publishers)  # from the publishes since STATE_TOPIC
     # from the SEEN records, or from before the checkpoint
     publishers_before: Publishers = field(default_factory=Publishers)
@@ -237,9 +235,9 @@ class TopicState:
             self.end,
             self.distributed,
             [
-                *self.written,
+                *self.chunks,
                 *(page.tobytes() for page in self.waiting.pages()),
-                b"".join([*self.chunks, *(pack(ordinal, due, 0) for ordinal, due in self.delayed.items())]),
+                b"".join([pack(ordinal, due, 0) for ordinal, due in self.delayed.items()]),
             ],
             [[reader.kind, *reader.dump(self.waiting)] for reader in self.readers.values()],
             dump(self.config),
@@ -289,14 +287,12 @@ class TopicState:
         return state
 
 
-def frozen_chunks(topic: Topic) -> list[bytes]:
-    """Return those chunks of waiting messages of a live topic that never change, if they are worth a record each."""
-    lasting = [reader for reader in topic.readers.values() if not reader.ephemeral]
-    chunks = [
-        *topic.offsets.delay_queue.waiting.frozen_chunks(),
-        *(one for reader in lasting for one in reader.frozen_chunks()),
-    ]
-    return chunks if sum(map(len, chunks)) >= WORTH_IT else []
+def frozen_chunks(topic: Topic) -> Iterator[bytes]:
+    """Yield chunks of messages of a live topic that seldom change. The topic may change between two of them."""
+    yield from topic.offsets.delay_queue.waiting.frozen_chunks()
+    for reader in list(topic.readers.values()):
+        if not reader.ephemeral:
+            yield from reader.frozen_chunks()
 
 
 def state_of(topic: Topic, now: int, written: WrittenChunks | None = None) -> TopicState:
@@ -307,7 +303,7 @@ def state_of(topic: Topic, now: int, written: WrittenChunks | None = None) -> To
     offsets, dedup = topic.offsets, topic.intake.dedup
     written = written or WrittenChunks(topic.number)
     in_heap, chunks = offsets.delay_queue.waiting.packed()
-    numbers, pages = written.split(chunks)
+    overdue = b"".join([pack(message.ordinal, 0, 0) for message in offsets.delay_queue.overdue])
     lasting = [reader for reader in topic.readers.values() if not reader.ephemeral]
     readers = [READERS[reader.kind].from_reader(reader, written) for reader in lasting]
     dedup.expire_keys(now)
@@ -320,8 +316,7 @@ def state_of(topic: Topic, now: int, written: WrittenChunks | None = None) -> To
         config=topic.config,
         cursors=topic.cursors,
         readers={reader.number: reader for reader in readers},
-        chunks=[in_heap, *pages, *(pack(message.ordinal, 0, 0) for message in offsets.delay_queue.overdue)],
-        written=numbers,
+        chunks=written.named([in_heap, *chunks, overdue]),
         publishers=Publishers(dedup.keys, dedup.producers, dedup.pending),
     )
 

@@ -12,6 +12,7 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
+from nsqd.core.channel.listing import Steps
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE
 from nsqd.core.retention.history import Plan, read_messages
@@ -28,7 +29,7 @@ MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; those that do not f
 # which page a request asks for; `after`: where to continue, "": at the first message
 PAGE = (bounded("limit", MOST, LIMIT), any_text("after", ""), bounded("preview", MOST_PREVIEW, PREVIEW))
 # returns, in the trio thread, a topic and ordinals of some of its messages; None: there is no topic
-Choose = Callable[[], tuple[Topic | None, list[int]]]
+Choose = Callable[[], Steps[tuple[Topic | None, list[int]]]]
 
 
 class FrameLookup:
@@ -43,10 +44,19 @@ class FrameLookup:
         self._copied_end = 0  # ordinal from which on messages may wait for their copies
 
     async def fetch(self, choose: Choose) -> None:
-        """Take the frames of the messages that `choose` names. Raises HttpError, and everything that `choose` raises."""
+        """Take the frames of the messages that `choose` names, in the turn of its last step.
+
+        Raises HttpError, and everything that `choose` raises.
+        """
 
         async def plan() -> list[Plan]:
-            return await self._node.bridge.call(lambda: self._plan(*choose()))
+            plans: list[Plan] = []
+
+            def steps() -> Steps[None]:
+                plans[:] = self._plan(*(yield from choose()))
+
+            await self._node.bridge.call_each(steps())
+            return plans
 
         await OffsetFinder.from_disk(plan, self._read)
 

@@ -30,6 +30,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nsqd.core.channel.listing import Steps
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.actions import BURY, DELETE, KICK, RELEASE, Action, act, named
 from nsqd.core.work_queue.job import Job, JobState
@@ -79,7 +80,11 @@ class Jobs:
         """Answer a page of the tube's jobs in one state."""
         lookup, jobs_page, broker = FrameLookup(self._node, attributes=False), JobsPage(), self._node.broker
 
-        def choose() -> tuple[Topic | None, list[int]]:
+        def list_in(part: Tube, place: str) -> Steps[tuple[list[Job], str]]:
+            yield from ()  # all in one step
+            return list_jobs(part.table, state, place, max(1, limit))
+
+        def choose() -> Steps[tuple[Topic | None, list[int]]]:
             parts = parts_of_tube(broker, tube)
             jobs_page.now, jobs_page.wall = broker.now, broker.wall
             jobs_page.figures = tube_figures(broker.tubes, tube, jobs_page.now)
@@ -88,9 +93,7 @@ class Jobs:
                     raise HttpError(400, "INVALID_ARG_AFTER")
                 return None, []
             try:
-                topic, jobs_page.jobs, jobs_page.following = page_of(
-                    parts, after, lambda part, place: list_jobs(part.table, state, place, max(1, limit))
-                )
+                topic, jobs_page.jobs, jobs_page.following = yield from page_of(parts, after, list_in)
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
             encode = self._node.job_ids.of_job

@@ -28,7 +28,7 @@ from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.dead_letters import dead_letter_sources, without_dead_letter
-from nsqd.core.channel.listing import MessageState, list_messages
+from nsqd.core.channel.listing import MessageState, Steps, list_messages
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE, message_id
 from nsqd.core.topic import Topic
@@ -113,7 +113,7 @@ class MessageActions:
         parts: Callable[[], list[tuple[Topic, Channel]]],
         place: int,
         act: Act,
-        choose: Callable[[Topic, Channel], list[int]],
+        choose: Callable[[Topic, Channel], Steps[list[int]]],
         most: int,
     ) -> int:
         """Read at most `most` chosen messages of the log at that place, and act on them, some in each turn.
@@ -122,9 +122,9 @@ class MessageActions:
         """
         look = FrameLookup(self._node)
 
-        def chosen_here() -> tuple[Topic, list[int]]:
+        def chosen_here() -> Steps[tuple[Topic, list[int]]]:
             topic, channel = _at(parts(), place)
-            return topic, choose(topic, channel)[:most]
+            return topic, (yield from choose(topic, channel))[:most]
 
         await look.fetch(chosen_here)
         chosen = [ChosenMessage(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
@@ -224,12 +224,17 @@ def _at(parts: list[tuple[Topic, Channel]], place: int) -> tuple[Topic, Channel]
 
 def _choice(
     offsets: list[int], state: MessageState | None, count: int
-) -> tuple[Callable[[Topic, Channel], list[int]], int]:
+) -> tuple[Callable[[Topic, Channel], Steps[list[int]]], int]:
     """Return a function that chooses ordinals of a channel, and how many at most. Raises HttpError 400."""
-    if offsets:
-        return (lambda topic, channel: ordinals_in(topic, offsets)), MOST
-    if state is None:
+    if not offsets and state is None:
         raise HttpError(400, "MISSING_ARG_OFFSET")
-    if not count:
+    if not offsets and not count:
         raise HttpError(400, "MISSING_ARG_COUNT")
-    return (lambda topic, channel: [one.ordinal for one in list_messages(channel, state, "", count)[0]]), count
+
+    def choose(topic: Topic, channel: Channel) -> Steps[list[int]]:
+        if offsets or state is None:
+            return ordinals_in(topic, offsets)
+        listed, _ = yield from list_messages(channel, state, "", count)
+        return [one.ordinal for one in listed]
+
+    return choose, MOST if offsets else count

@@ -5,13 +5,14 @@
     {"total": 3, "counts": {"ready": 3, "in_flight": 0, "deferred": 0, "buried": 0}, "next": "...",
      "messages": [{"id","offset","timestamp","attempts","body_size","body" or "body_base64", ...}]}
 
-`next` is present if there may be more messages: give it as `after`. A page has messages of one of the logs that the node owns,
-and the last page may be empty; offsets in logs promoted from other nodes are above 2^48. Bodies are cut after `preview` bytes.
-Messages published with headers, a key or a producer have "headers", "key", "producer" and "sequence"; the first two are left
-out with `preview=0`, which needs no right to read. Deferred messages have `ready_at`, messages in flight `times_out_at`, buried
-ones `buried_at` and `reason`; times are ns since the epoch. Messages in flight to a client that is still connected have
-"client": {"client_id", "hostname", "remote_address", "user_agent"}, as in /stats. A message that cannot be read has no id. In a
-cluster, a message that waits for its copies is listed with `waiting_for_copies`: true, without body and headers.
+`next` is present if there may be more messages: give it as `after`. A page has messages of one of the logs that the node owns;
+any page may have fewer than `limit`, and the last one may be empty; offsets in logs promoted from other nodes are above 2^48.
+Bodies are cut after `preview` bytes. Messages published with headers, a key or a producer have "headers", "key", "producer" and
+"sequence"; the first two are left out with `preview=0`, which needs no right to read. Deferred messages have `ready_at`,
+messages in flight `times_out_at`, buried ones `buried_at` and `reason`; times are ns since the epoch. Messages in flight to a
+client that is still connected have "client": {"client_id", "hostname", "remote_address", "user_agent"}, as in /stats. A message
+that cannot be read has no id. In a cluster, a message that waits for its copies is listed with `waiting_for_copies`: true,
+without body and headers.
 
 With filters the answer has only those of the `limit` messages that meet all of them, and "scanned": how many it looked at.
 Times are ns since the epoch. `reason` is a part of the reason for which a message is buried, `contains` a part of the id, of
@@ -35,7 +36,7 @@ from starlette.responses import Response
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.channel.inflight import DeliveryOwner
-from nsqd.core.channel.listing import ListedMessage, MessageState, list_messages
+from nsqd.core.channel.listing import ListedMessage, MessageState, Steps, list_messages
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.topic import Topic
@@ -79,7 +80,8 @@ class Messages:
         as_json = format_ == "json"
         lookup = FrameLookup(self._node, attributes=as_json)
 
-        def choose() -> tuple[Topic, list[int]]:
+        def choose() -> Steps[tuple[Topic, list[int]]]:
+            yield from ()  # all in one step
             topics = [one for one, _ in parts_of_channel(self._node.broker, topic, channel)]
             found = next((one for one in topics if ordinals_in(one, [offset])), None)
             if found is None:
@@ -112,10 +114,10 @@ class Messages:
         wanted = MessageFilter(**conditions)
         lookup, messages_page = FrameLookup(self._node), MessagesPage()
 
-        def choose() -> tuple[Topic, list[int]]:
+        def choose() -> Steps[tuple[Topic, list[int]]]:
             parts = parts_of_channel(self._node.broker, topic, channel)
             try:
-                found, listed, messages_page.following = page_of(
+                found, listed, messages_page.following = yield from page_of(
                     parts, after, lambda one, place: list_messages(one, state, place, max(1, limit))
                 )
             except ValueError:
@@ -123,7 +125,7 @@ class Messages:
             messages_page.scanned = len(listed)
             messages_page.messages = [one for one in listed if wanted.meets_listing(one)]
             messages_page.base = offset_of(found, 0)
-            messages_page.counts = _counts(one for _, one in parts)
+            messages_page.counts = _counts(one for _, one in parts_of_channel(self._node.broker, topic, channel))
             messages_page.wall_offset = self._node.broker.wall - self._node.broker.now
             if state is MessageState.IN_FLIGHT:
                 messages_page.clients = clients_of(messages_page.messages, self._node.peers())

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.listing import Steps
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.tube import Tube
 from nsqd.http.arguments import existing_channel, existing_tube
@@ -49,8 +50,8 @@ def ordinals_in(topic: Topic, offsets: Iterable[int]) -> list[int]:
 
 
 def page_of(
-    parts: list[tuple[Topic, R]], after: str, list_in: Callable[[R, str], tuple[list[M], str]]
-) -> tuple[Topic, list[M], str]:
+    parts: list[tuple[Topic, R]], after: str, list_in: Callable[[R, str], Steps[tuple[list[M], str]]]
+) -> Steps[tuple[Topic, list[M], str]]:
     """Return the page after `after`: its topic, what it lists, and where the next one begins ("": nowhere).
 
     `list_in` lists a page of one part, from a place on, and returns where that part continues. Parts that have nothing to list
@@ -58,7 +59,7 @@ def page_of(
     """
     index, place = at_page(parts, after)
     while True:
-        listed, following = list_in(parts[index][1], place)
+        listed, following = yield from list_in(parts[index][1], place)
         if listed or following or index + 1 == len(parts):
             return parts[index][0], listed, following_page(parts, index, following)
         index, place = index + 1, ""

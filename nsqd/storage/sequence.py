@@ -253,7 +253,8 @@ class Sequence:
     def add_references(self, first: int, end: int) -> list[StoredExtent]:
         """Note that one more channel references all messages of first..end, finished or not.
 
-        All of these messages must be on disk and retained. Returns their extents, in which no frame may be missing from now on.
+        All of these messages must be on disk and retained. Returns those of their extents in which a frame is missing, because
+        no channel referenced its message.
         """
         self.distributed = max(self.distributed, end)
         self.sweep()
@@ -263,11 +264,13 @@ class Sequence:
             stored.reset_refcounts()
         self.extents = sorted([*self.extents, *back], key=_first)
         self._firsts = [stored.first for stored in self.extents]
-        found = self.present_spans(first, end)
-        for stored, start, stop in found:
+        lacking = list(back)
+        for stored, start, stop in self._present(first, end):
+            if stored.released:
+                lacking.append(stored)
             stored.add_references(start, stop)
             stored.count_released(self.distributed)
-        return [stored for stored, _, _ in found]
+        return lacking
 
     def without(self, stored: StoredExtent, lost: set[int]) -> None:
         """Replace an extent on disk by extents of its messages that are not in `lost` (indexes)."""

@@ -105,7 +105,7 @@ class StoredExtent:
 
     def add_references(self, first: int, end: int) -> None:
         """Note that one more channel references messages first..end (indexes)."""
-        if self.large_refcounts is None and max(self.refcounts[first:end], default=0) < MOST_IN_A_BYTE:
+        if self.large_refcounts is None and MOST_IN_A_BYTE not in self.refcounts[first:end]:
             self.refcounts[first:end] = self.refcounts[first:end].translate(_ONE_MORE)
             return
         if self.large_refcounts is None:
@@ -114,7 +114,7 @@ class StoredExtent:
 
     def add_flagged_references(self, flags: bytes) -> None:
         """Note that one more channel references the messages whose flag is 1. `flags` has a byte for each message."""
-        if self.large_refcounts is None and max(self.refcounts, default=0) < MOST_IN_A_BYTE:
+        if self.large_refcounts is None and MOST_IN_A_BYTE not in self.refcounts:
             self.refcounts = bytearray(map(add, self.refcounts, flags)) if any(self.refcounts) else bytearray(flags)
             return
         counts = self.large_refcounts if self.large_refcounts is not None else list(self.refcounts)
@@ -235,7 +235,7 @@ class StoredExtent:
     def count_released(self, distributed: int) -> None:
         """Recount the released messages: those before `distributed` that no channel references."""
         refcounts = self.large_refcounts if self.large_refcounts is not None else self.refcounts
-        self.released = sum(not number for number in refcounts[: max(0, min(self.count, distributed - self.first))])
+        self.released = refcounts[: max(0, min(self.count, distributed - self.first))].count(0)
 
     def join(self, other: "StoredExtent") -> None:
         """Add the messages of `other`, the next extent. Both extents are only retained."""

@@ -15,8 +15,8 @@ MOST_NUMBER = 1023  # of a node
 MOST_LISTED = 1024  # entries of one list of an answer that are read
 MOST_SECONDS = 1e9  # of an age
 LONGEST_TEXT = 200  # characters of an address or a reason
-MEMBER, FORGOTTEN = "member", "forgotten"
-STANDINGS = (MEMBER, "left", FORGOTTEN)  # the later one holds
+MEMBER, LEFT, FORGOTTEN = "member", "left", "forgotten"
+STANDINGS = (MEMBER, LEFT, FORGOTTEN)  # the later one holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def read_answer(asked: str, data: JsonObject) -> Answer | None:
         given_up=_count(copies.get("replies_given_up")),
         away=sorted({one for one in numbers if one is not None and one != own}),
         followers={one: _follower(own, one, log_id, raw) for one, raw in _numbered(data.get("followers")) if one != own},
-        replicas={(one.leader, one.log_id): one for one in _replicas(own, data.get("replicas"))},
+        replicas={(one.leader, one.log_id): one for one in _replicas(own, log_id, data.get("replicas"))},
         led=list(_led(data.get("led"))),
         elections=list(_elections(data.get("elections"))),
         closed={log_id: _node_number(one.get("node")) for log_id, one in _with_log_id(data.get("closed"))},
@@ -157,10 +157,11 @@ def _follower(leader: int, follower: int, log_id: str, raw: JsonObject) -> LogCo
     )  # fmt: skip
 
 
-def _replicas(follower: int, value: object) -> Iterator[LogCopy]:
+def _replicas(follower: int, own_log: str, value: object) -> Iterator[LogCopy]:
+    """Yield the replicas of a node. It may have one of an earlier log of its own, which another node leads now."""
     for raw in _objects(value):
         leader, failure = _node_number(raw.get("node")), _short(raw.get("failure"))
-        if leader is None or leader == follower:
+        if leader is None or (leader == follower and raw.get("log_id") == own_log):
             continue
         yield LogCopy(
             leader, follower, _short(raw.get("log_id")),

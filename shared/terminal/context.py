@@ -39,6 +39,15 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ADDRESS = re.compile(r"(https?://)?([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
 
 
+def start_advice(*addresses: str) -> str:
+    """Return the remedy for daemons at these addresses that give no answer."""
+    return (
+        START
+        if {*addresses} <= {LOOKUPD, NODE, JOBS}
+        else "start it, or give another node as --nsqd-http-address: see penstock status"
+    )
+
+
 def _setting(text: str, *, is_list: bool = False) -> Any:
     return field(default=() if is_list else "", metadata={"help": text})
 

@@ -20,6 +20,9 @@ class FakeNode:
     hangs: bool = False
     has_filters: bool = True
     most: int = 1000  # messages that it can read at once
+    counts: bool = (
+        False  # True: a page begins after a number of messages, as in a retry queue, and not after the last one
+    )
     acted: list[int] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
 
@@ -29,11 +32,11 @@ class FakeNode:
         if limit > self.most:
             raise Refused("413", 413)
         offsets = list(self.messages)
-        start = offsets.index(int(after)) + 1 if after else 0
+        start = (int(after) if self.counts else offsets.index(int(after)) + 1) if after else 0
         page = offsets[start : start + limit]
         answer: dict[str, Any] = {"total": len(offsets), "counts": {"ready": len(offsets), "buried": 1}}
         if start + limit < len(offsets):
-            answer["next"] = str(page[-1])
+            answer["next"] = str(start + limit if self.counts else page[-1])
         if arguments.keys() & {"contains", "header"} and self.has_filters:
             answer["scanned"] = len(page)
             page = [one for one in page if arguments.get("contains", "") in str(one)]

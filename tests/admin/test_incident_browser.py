@@ -311,6 +311,8 @@ def test_nsqlookupd_dies_and_is_restarted(night: Night) -> None:
 def test_a_node_is_killed_after_a_burst_and_another_one_promotes_its_log(night: Night) -> None:
     killed = night.nodes[1]
     night.publish(killed, 100)
+    page = night.context.new_page()
+    page.goto(f"{night.url}/cluster")
     killed.kill()
     night.truth.gone.add(killed.http)
     text = night.watch(
@@ -318,15 +320,10 @@ def test_a_node_is_killed_after_a_burst_and_another_one_promotes_its_log(night: 
     )
     assert "Totals exclude this node" in text
     promote = "Promote the log of node 2"
-    page = night.context.new_page()
     form = page.locator("form", has_text=promote)
-
-    def is_offered() -> bool:
-        """Return True if node 1 has said that it has a copy, too: the form may be there before."""
-        page.goto(f"{night.url}/cluster")
-        return form.locator("select[name=by] option[value='1']").count() > 0
-
-    eventually(is_offered)
+    expect(form.locator("select[name=by] option[value='1']")).to_be_attached(
+        timeout=WAIT
+    )  # the page offers it by itself
     page.click(f"summary:has-text('{promote}')", timeout=WAIT)
     form.locator("select[name=by]").select_option("1")
     form.locator("input[name=confirm]").fill("2")

@@ -3,6 +3,7 @@
 import json
 from argparse import Namespace
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,7 +14,7 @@ from apps.cluster_status import Unreachable, described, lines_of, look
 from shared.cluster.health import health_of
 from tests.cases import each
 from tests.shared.cluster.test_health import led, three, without
-from tests.shared.cluster.test_state import Raw, record
+from tests.shared.cluster.test_state import Raw, follower, record
 
 
 class Nodes:
@@ -46,10 +47,10 @@ def test_a_whole_cluster_on_one_screen() -> None:
         "1     up     h1:4151       3 of 3  0, 2\n"
         "2     up     h2:4151       3 of 3  0, 1\n"
         "\n"
-        "LOG OF  LEADER  STATE    IN SYNC  NOT IN SYNC\n"
-        "0       0       serving  1, 2     -\n"
-        "1       1       serving  0, 2     -\n"
-        "2       2       serving  0, 1     -"
+        "LOG OF  LOG   LEADER  STATE    IN SYNC  NOT IN SYNC\n"
+        "0       log0  0       serving  1, 2     -\n"
+        "1       log1  1       serving  0, 2     -\n"
+        "2       log2  2       serving  0, 1     -"
     )
     assert nodes.asked == ["h0:4151", "h1:4151", "h2:4151"]
     nodes.answers["h0:4151"]["led"].append(led(7, "old") | {"batches": 2})
@@ -105,3 +106,19 @@ def test_a_wait_succeeds_when_its_goal_is_reached(goal: str, code: int) -> None:
         patch.setattr(cluster_status, "_client", lambda arguments: nullcontext())
         patch.setattr(cluster_status, "_look", lambda client, arguments: found)
         assert cluster_status.run_wait(Namespace(goal=goal, timeout=0, json=False)) == code
+
+
+def test_a_wait_prints_a_reason_once_while_only_its_amount_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    lagging = [
+        three(followers=[follower(1, behind=bytes_, state="catching up"), follower(2)]) for bytes_ in (9000, 5000)
+    ]
+    looks = [
+        look(["h0:4151"], Nodes(**{f"h{number}": one for number, one in enumerate(nodes)}).ask)
+        for nodes in (*lagging, three())
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_status, "_client", lambda arguments: nullcontext())
+        patch.setattr(cluster_status, "_look", lambda client, arguments: looks.pop(0))
+        patch.setattr(cluster_status, "time", SimpleNamespace(monotonic=lambda: 1.0, sleep=lambda seconds: None))
+        assert cluster_status.run_wait(Namespace(goal="whole", timeout=9, json=False)) == 0
+    assert capsys.readouterr().err.count("waiting: ") == 1

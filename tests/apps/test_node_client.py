@@ -46,6 +46,7 @@ def test_a_file_that_cannot_be_used_is_named_and_not_quoted(tmp_path: Path) -> N
 def test_a_refusal_says_what_to_do() -> None:
     for code, text in (
         ("UNAUTHORIZED", "--auth-token-file"), ("FORBIDDEN", "Access denied"), ("TLS_REQUIRED", "--tls-root-ca-file"),
+        ("DISK_FULL no space left for the log", "disk-full.md"), ("NOREPL", "penstock cluster status"),
     ):  # fmt: skip
         assert text in why_refused(httpx.Response(403, json={"message": code}), {}, "node:4151")
     advice = {"NO_CLUSTER": "{address} is alone, node {node}"}

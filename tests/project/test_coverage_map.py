@@ -54,7 +54,7 @@ TRIED_BY = {
     "nsqd/core/channel/test_buried.py": ("nsqd.core.channel.actions",),
     "nsqd/core/channel/test_channel.py": ("nsqd.core.channel.commands", "nsqd.core.sequence.delay_queue",),
     "nsqd/core/channel/test_dispatch.py": ("nsqd.core.channel.consumer",),
-    "nsqd/core/channel/test_groups.py": ("nsqd.core.channel.ordering", "nsqd.core.channel.queued",),
+    "nsqd/core/channel/test_groups.py": ("nsqd.core.channel.queued",),
     "nsqd/core/channel/test_recorded.py": ("nsqd.core.channel.state",),
     "nsqd/core/message/test_deletion.py": ("nsqd.core.message.epoch",),
     "nsqd/core/batches/test_batches.py": ("nsqd.tasks.batch_task",),

@@ -77,6 +77,7 @@ def small_cluster(random: Random) -> Iterator[None]:
 class ClusterRun:
     rounds = ROUNDS
     healed_within = HEALED_WITHIN
+    copied_within = COPIED_WITHIN
     lateness = 0.2  # how often a node that runs does nothing in a step
     plans = 0.25  # share of the runs with schedules and batches
 
@@ -95,6 +96,9 @@ class ClusterRun:
         self.books = Books(logs_of=lambda name: self.machines[name].logs())
         self.archives: dict[tuple[bytes, int], Archive] = {}  # by log id and leader's machine
         self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that promoted a log by an epoch of that number
+        self.lost_votes: set[tuple[bytes, int]] = (
+            set()
+        )  # by log id and number, those of machines that lost their disk since
         self.led_by: set[tuple[bytes, Epoch]] = set()  # announced epochs of new leaders, by log id
         self.luck = Random(f"luck {seed}")  # for witnesses, and hosts that are down
         self.governed = Governed(self, Random(f"governed {seed}"))
@@ -152,7 +156,10 @@ class ClusterRun:
     def failed_over(self, log_id: bytes, epoch: Epoch, machine: Machine) -> None:
         if self.sizes.quorum is Quorum.MAJORITY and not machine.is_forgotten:  # else its votes are of another cluster
             first = self.numbers.setdefault((log_id, epoch.number), machine.name)
-            assert first == machine.name, f"nodes {first} and {machine.name} both lead a log by epoch {epoch.number}"
+            is_voted_again = (log_id, epoch.number) in self.lost_votes
+            assert first == machine.name or is_voted_again, (
+                f"nodes {first} and {machine.name} both lead a log by epoch {epoch.number}"
+            )
         self.led_by.add((log_id, epoch))
         self.books.upset([log_id], self.now)
         self.books.counts["failovers"] += 1
@@ -568,7 +575,7 @@ class ClusterRun:
         deadline = self.now + self.healed_within
         while not self.is_whole():
             longest = max(one.node.source.end if one.node is not None else 0 for one in self.members)
-            assert self.now < deadline + longest * COPIED_WITHIN, f"not in sync: {self.state()}"
+            assert self.now < deadline + longest * self.copied_within, f"not in sync: {self.state()}"
             self._order_promotions()
             self.step(250 * MS)
 

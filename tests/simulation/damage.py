@@ -179,7 +179,7 @@ def _remove_facts(machine: Machine) -> None:
     if _is_repaired(machine):
         return
     machine.disks.facts = ClusterFacts()
-    machine.voted.clear()
+    machine.lose_votes()
     machine.is_damaged = False
     machine.start_at = machine.run.now
 

@@ -84,6 +84,8 @@ class JobBooks:
         self.by_id: dict[int, Job] = {}  # by message id
         self.losses: list[Loss] = []  # of earlier rounds
         self.failovers: list[tuple[bytes, int, int, frozenset[int]]] = []  # log id, time, new leader, nodes in contact
+        # log id, time, machines that could be asked for its end: a node began to lead it again, with what these and itself had
+        self.restarts: list[tuple[bytes, int, frozenset[int]]] = []
         self._loans: dict[tuple[int, int, int, int], Delivery] = {}  # by lender and its incarnation, borrower, number
         self._kept: dict[tuple[JobNode, int], Kept] = {}
 
@@ -268,7 +270,7 @@ class JobBooks:
 
         Allowed: a delivery, or a loan that another node has kept, began at a node that did not know that another one had taken
         the log over; or the finish of a delivery is not in the log that continues: all machines that had it have lost it, or
-        were not connected to a node that took the log over, or that waited for the owner in vain.
+        were not connected to a node that took the log over or started with it, or that waited for the owner in vain.
         """
         reasons = ["two owners" for one in job.deliveries if self._is_of_former_owner(one)]
         reasons += [reason for one in job.deliveries[:-1] if (reason := self._why_undone(one))]
@@ -276,9 +278,11 @@ class JobBooks:
         self.count(f"RETRY 0 delivered again: {reasons[0]}")
 
     def _failovers_of(self, delivery: Delivery) -> list[tuple[bytes, int, int, frozenset[int]]]:
+        return [one for one in self.failovers if one[0] in self._logs_of(delivery)]
+
+    def _logs_of(self, delivery: Delivery) -> set[bytes]:
         publish = delivery.job.publish
-        logs = {delivery.log_id, publish.log_id, *publish.former, *publish.others}
-        return [one for one in self.failovers if one[0] in logs]
+        return {delivery.log_id, publish.log_id, *publish.former, *publish.others}
 
     def _is_of_former_owner(self, delivery: Delivery) -> bool:
         """Return True if another node had taken the log over before a delivery began."""
@@ -287,8 +291,9 @@ class JobBooks:
 
     def _why_undone(self, delivery: Delivery) -> str:
         """Return the reason why the continued log may lack the finish of a delivery; "" if it must have it."""
-        failovers = self._failovers_of(delivery)
-        connected = [names for _, at, _, names in failovers if at > delivery.at]
+        connected = [names for _, at, _, names in self._failovers_of(delivery) if at > delivery.at]
+        logs = self._logs_of(delivery)
+        connected += [names for log_id, at, names in self.restarts if log_id in logs and at > delivery.at]
         holders = delivery.holders or frozenset({delivery.machine})
         reached = [name for name in holders if all(name in names for names in connected)]
         kept = [name for name in reached if not self._has_lost(name, delivery)]

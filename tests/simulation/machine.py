@@ -353,6 +353,8 @@ class Machine:
         is_whole = not damage.spots or self.is_spoiled or self.run.has_damage(self)
         assert is_whole, f"a crash looks like damage: {damage.spots}"
         self.log_id = node.log.identity.log_id
+        reached = [one.name for one in others if one.answer(self) is not None]
+        run.jobs.books.restarts.append((self.log_id, run.now, frozenset({self.name, *reached})))
         self._judge_facts(node)
         run.archives[self.log_id, self.name] = node.archive
         kept = dict(disks.facts.votes)
@@ -529,11 +531,17 @@ class Machine:
         """The machine dies, and its disk with it."""
         self.crash(True)
         self.run.books.losses.append(Loss(self.run.now, self.name, {}, False))
-        self.disks, self.durable, self.voted = Disks(self.new_disk()), {}, {}
+        self.disks, self.durable = Disks(self.new_disk()), {}
+        self.lose_votes()
         self.stated.clear()
         self.backup, self.vain_until = None, 0
         self.is_lost, self.is_damaged = True, False
         self.run.note(f"disk of {self.name} lost")
+
+    def lose_votes(self) -> None:
+        """Note that the node votes again, by numbers for which it has voted already."""
+        self.run.lost_votes |= {(log_id, vote.number) for log_id, vote in self.voted.items()}
+        self.voted = {}
 
     def begin_anew(self, number: int) -> None:
         """The machine, which is down, gets an empty directory. Its diverged copies are kept elsewhere.
@@ -543,7 +551,8 @@ class Machine:
         before = self.disks
         first_id = first_of_new_log(self.clock.true, 0)
         self.disks = Disks(self.new_disk(), diverged=before.diverged, first_id=first_id)
-        self.durable, self.voted, self.log_id = {}, {}, b""
+        self.durable, self.log_id = {}, b""
+        self.lose_votes()
         self.stated.clear()
         self.backup, self.vain_until, self.is_lost, self.is_damaged = None, 0, False, False
         self._set_number(number)
@@ -560,7 +569,8 @@ class Machine:
         """An old copy of the whole directory takes the place of the directory."""
         self.crash(False)
         self.run.books.losses.append(Loss(self.run.now, self.name, self.backup_kept, False))
-        self.disks, self.backup, self.voted = self.backup, None, {}
+        self.disks, self.backup = self.backup, None
+        self.lose_votes()
         self.stated.clear()
         self.log_id = self.backup_log
         self.run.books.may_reuse_ids.add(self.name)

@@ -12,6 +12,7 @@ or deferred (nsqd/core/timing/deferred.py).
 * `group_limits`: the backlog of a channel that limits what of a group is in flight, or is fair to groups.
 * `priorities`: the backlog of a channel that delivers the most urgent messages first.
 * `expiry`: messages that are too old to be delivered.
+* `retry`: the queue of messages that came back, most of them packed.
 * `unfinished`: the messages of an emptied channel, released bit by bit.
 * `state`: what survives a restart.
 

@@ -146,8 +146,8 @@ def _from_consumers(channel: Channel, chosen_ids: dict[int, bytes]) -> list[Mess
 
 def _members(run: Run, ordinals: list[int], chosen_ids: dict[int, bytes]) -> list[int]:
     """Return which of the ordinals (ascending; the keys of `chosen_ids`) are in flight in a run. Every run is asked."""
-    if run.loose is not None:
-        return [ordinal for ordinal in run.loose.values() if ordinal in chosen_ids]
+    if not run.is_span:
+        return [ordinal for ordinal in run.ordinals() if ordinal in chosen_ids]
     first = run.first + run.head
     return ordinals[bisect_left(ordinals, first) : bisect_left(ordinals, first + len(run))]
 

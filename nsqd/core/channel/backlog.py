@@ -13,9 +13,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, repeat
+from itertools import repeat
 
-from nsqd.core.channel.inflight import STAMP_SIZE, DeliveryOwner, InFlight
+from nsqd.core.channel.retry import RetryQueue
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.reader import DistributedBatch
 from nsqd.core.sequence.ahead import Ahead
@@ -32,21 +32,12 @@ LOST_AT_ONCE = 100  # lost messages of the retry queue passed over before other 
 class GroupBatch:
     """Messages whose groups matter and that are delivered for the first time together; all are heads of their groups."""
 
-    __slots__ = ("extents", "groups", "is_run", "names", "ordinals")
+    __slots__ = ("extents", "groups", "ordinals")
 
-    def __init__(
-        self,
-        ordinals: Sequence[int],
-        extents: Sequence[Extent],
-        names: Sequence[bytes],
-        groups: Sequence[bytes] = (),
-        is_run: bool = False,
-    ) -> None:
+    def __init__(self, ordinals: list[int] | range, extents: Sequence[Extent], groups: Sequence[bytes] = ()) -> None:
         self.ordinals = ordinals  # ascending
         self.extents = extents  # that have them, ascending
-        self.names = names  # ids; may be () if it is a run
         self.groups = groups  # of each message; (): the backlog has them by ordinal
-        self.is_run = is_run  # True: they follow one another in the sequence, and no later one was ever delivered
 
     def heads(self) -> dict[int, bytes]:
         """Return the groups by ordinal, as far as the backlog does not have them."""
@@ -54,22 +45,9 @@ class GroupBatch:
 
     def cut(self, count: int) -> GroupBatch:
         """Remove all but the first `count` messages, and return these others."""
-        rest = GroupBatch(self.ordinals[count:], self.extents, self.names[count:], self.groups[count:])
-        self.ordinals, self.names, self.groups = self.ordinals[:count], self.names[:count], self.groups[:count]
+        rest = GroupBatch(self.ordinals[count:], self.extents, self.groups[count:])
+        self.ordinals, self.groups = self.ordinals[:count], self.groups[:count]
         return rest
-
-    def hold(
-        self, in_flight: InFlight, owner: DeliveryOwner, ids: bytes, now: int, deadline: int, stamps: bytes
-    ) -> None:
-        """Put the messages in flight. For the arguments see InFlight.hold_run."""
-        if self.is_run:
-            in_flight.hold_run(owner, self.ordinals[0], ids, now, deadline, stamps).groups = self.groups
-        elif stamps:  # a run has those of messages without gaps
-            for index, (ordinal, name) in enumerate(zip(self.ordinals, self.names, strict=True)):
-                stamp = stamps[index * STAMP_SIZE :][:STAMP_SIZE]
-                in_flight.hold_loose(owner, (ordinal,), (name,), name, now, deadline, stamp)
-        else:
-            in_flight.hold_loose(owner, self.ordinals, self.names, ids, now, deadline, stamps)
 
     def each(self) -> Iterator[tuple[Extent, int]]:
         """Yield each message as (extent, ordinal)."""
@@ -108,7 +86,7 @@ class Backlog:
         self.cursor = offsets.distributed
         # of the messages that `ordinary` counts, those before the cursor or in a hole that are not queued
         self.passed = offsets.ordinary
-        self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
+        self.retry = RetryQueue()  # (cursor at which it is taken, message); cursors ascend
         self.reading = False  # True: the next message is being read from disk; nothing is taken meanwhile
         self._holes: deque[tuple[int, int]] = deque()  # spans (first, end) ahead of the cursor, ascending, disjoint
         self._extent: Extent | None = None  # the extent that the cursor was in last
@@ -123,7 +101,7 @@ class Backlog:
     def _take_over(self, other: Backlog) -> None:
         for name in Backlog.__slots__:
             setattr(self, name, getattr(other, name))
-        self.retry = deque((self.cursor, message) for _, message in self.retry)
+        self.retry = RetryQueue((self.cursor, message) for _, message in self.retry.entries())
 
     def plain(self) -> Backlog:
         """Return a backlog that delivers in no special order, in place of this one. Queued messages come next."""
@@ -210,8 +188,9 @@ class Backlog:
             if extent.delayed:  # the topic's delay queue hands these messages out
                 self.cursor = min(extent.end, self._limit())
                 continue
+            before = self.cursor
             taken = self._pop_stretch(extent, min(count, max(1, room // (extent.largest + extent.longest_headers))))
-            if taken is not None:
+            if taken is not None or self.cursor == before:  # too many are held back already
                 return taken
             lost += 1
             if lost == LOST_AT_ONCE:
@@ -273,7 +252,7 @@ class Backlog:
     @property
     def excess(self) -> int:
         """Return the number of ready messages beyond mem-queue-size, if it is positive."""
-        return self._offsets.ordinary - self.passed + len(self.retry) - self._mem_queue_size
+        return self._offsets.ordinary - self.passed + self.retry.size - self._mem_queue_size
 
     def drop_newest(self, batch: DistributedBatch, count: int) -> list[tuple[int, int]]:
         """Drop up to `count` messages, the newest of `batch` without a delay, which the distributed offset has just passed.
@@ -343,32 +322,32 @@ class Backlog:
 
     def remove_retried(self, ordinals: Collection[int]) -> list[Message]:
         """Take these messages out of the retry queue and return them. This walks the queue up to the last of them."""
-        retry, kept, taken = self.retry, list[tuple[int, Message]](), list[Message]()
-        while retry and len(taken) < len(ordinals):
-            entry = retry.popleft()
-            if entry[1].ordinal in ordinals:
-                taken.append(entry[1])
-            else:
-                kept.append(entry)
-        retry.extendleft(reversed(kept))
-        return taken
+        return self.retry.remove_ordinals(ordinals)
 
     def returned(self, start: int = 0) -> Iterator[Message]:
         """Yield the messages of the retry queue in its order, and then those that are held back, from index `start` on."""
-        return (message for _, message in islice(self.retry, start, None))
+        return (message for _, message in self.retry.entries(start))
+
+    def packed(self) -> list[bytes]:
+        """Return the messages of the retry queue, and those that are held back, packed in chunks of 24 bytes each."""
+        return self.retry.packed()
+
+    def frozen_chunks(self) -> list[bytes]:
+        """Return those of these chunks that never change."""
+        return self.retry.frozen_chunks()
 
     def oldest_returned(self) -> Message | None:
         """Return the message that came back and is delivered next, or the oldest that other ones pass."""
         return next(self.returned(), None)
 
-    def give_up(self) -> tuple[Ahead, deque[tuple[int, Message]]]:
+    def give_up(self) -> tuple[Ahead, RetryQueue]:
         """Forget all ready messages and move the cursor to the distributed offset.
 
         Return the messages that were ahead of the cursor, and the retry queue.
         """
         given_up = Ahead(self.extents, self.cursor, self._offsets.distributed, self._holes, False), self.retry
         self.cursor, self.passed = self._offsets.distributed, self._offsets.ordinary
-        self.retry, self._holes = deque(), deque()
+        self.retry, self._holes = RetryQueue(), deque()
         self._extent = None
         return given_up
 
@@ -398,10 +377,11 @@ class Backlog:
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""
-        positions = [position for position, _ in self.retry]
+        self.retry.check()
+        positions = [position for position, _ in self.retry.entries()]
         assert positions == sorted(positions)
         assert max([self.cursor, *positions]) <= self._offsets.distributed
-        assert self.passed <= self._offsets.ordinary + len(self.retry)
+        assert self.passed <= self._offsets.ordinary + self.retry.size
 
     def __repr__(self) -> str:
-        return f"<Backlog from {self.cursor} of {self._offsets.distributed}, {len(self.retry)} come back>"
+        return f"<Backlog from {self.cursor} of {self._offsets.distributed}, {self.retry.size} come back>"

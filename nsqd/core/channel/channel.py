@@ -18,14 +18,14 @@ See docs/contributing/design/channel.md#states-of-a-message-in-a-channel.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from nsqd.core.channel import failures
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog, GroupBatch
 from nsqd.core.channel.buried import EXPIRED, OVERFLOW, Buried, DeadLetter
 from nsqd.core.channel.consumer import CLOSED_SINK, ELSEWHERE, Consumer, ConsumerSink
 from nsqd.core.channel.dispatch import Dispatch
-from nsqd.core.channel.expiry import Expiry
+from nsqd.core.channel.expiry import DROPPED_AT_ONCE, Expiry
 from nsqd.core.channel.inflight import DeliveryOwner, InFlight, Run, split_ids
 from nsqd.core.channel.ordering import ordered
 from nsqd.core.channel.unfinished import Unfinished, release_all
@@ -45,6 +45,7 @@ from shared.topic_config import NO_TOPIC, OnBury, OnExpire, Ordering, Overflow
 
 NO_ORDER = ReaderSettings().order
 BURIED_AT_ONCE = 1000  # messages of a batch that a full channel buries: 5 ms
+DROPPED_MORE = 1000  # messages that a full channel drops in addition to as many as came
 
 
 class Channel:
@@ -57,8 +58,8 @@ class Channel:
     __slots__ = (
         "_agenda", "_bounded", "_examines", "_limits", "_messages_before", "_random_below", "backlog", "buried", "consumers",
         "deferred", "delayed", "deleted", "dispatch", "dropped_count", "ephemeral", "expiry", "in_flight", "journal", "key",
-        "latency", "lost_consumers", "measures", "name", "number", "offsets", "outcomes", "paused", "requeue_count",
-        "scan_entry", "settings", "shards", "start", "throttle", "timeout_count", "topic_name",
+        "latency", "lost_consumers", "measures", "name", "number", "offsets", "outcomes", "overflow_due", "paused",
+        "requeue_count", "scan_entry", "settings", "shards", "start", "throttle", "timeout_count", "topic_name",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +104,7 @@ class Channel:
         self.dropped_count = 0  # messages that a bounded channel had no room for
         self._messages_before = parts.offsets.put_count
         self.expiry: Expiry | None = None  # of messages that are too old; None: they have no end
+        self.overflow_due: int | None = None  # when the scan drops more messages beyond the limits (monotonic ns)
         self.settings = ReaderSettings()
         self.configure(parts.settings)
 
@@ -166,16 +168,16 @@ class Channel:
         self._begin_expiry(self.expiry is not None and self.expiry.is_mixed)
         if (settings.dead_letter, settings.on_expire) != (old.dead_letter, old.on_expire):
             self.forward_dead_letters()
-        if settings.order != old.order:  # messages that are in flight already are not affected
+        if (settings.order, settings.on_bury) != (
+            old.order,
+            old.on_bury,
+        ):  # messages that are in flight are not affected
             self.backlog = ordered(self.backlog, settings, self.journal, lambda: self._agenda.now, self.schedule_scan)
             self._expect_heads()
             self.wake()
-        elif settings.on_bury is OnBury.SKIP and old.on_bury is OnBury.HOLD:
-            for letter in self.buried.values():
-                self.ended((letter.ordinal,))
         if self._examines:  # in the new order
             self.backlog.extended()
-            self._keep_bounds()
+            self._keep_bounds(DROPPED_MORE)
 
     def revived(self, now: int) -> None:
         """Take account of the messages that a restart has given the channel. `now`: monotonic ns."""
@@ -345,16 +347,24 @@ class Channel:
             if self.settings.overflow is Overflow.BURY:
                 self._bury_newest(batch)
             self.backlog.extended()
-            self._keep_bounds()
+            self._keep_bounds(min(batch.end - batch.first + DROPPED_MORE, DROPPED_AT_ONCE))
         if self.dispatch.ready:
             self.wake()
 
-    def _keep_bounds(self) -> None:
-        """Drop messages beyond the length that the settings allow, and watch the age of the others."""
+    def _keep_bounds(self, most: int) -> int:
+        """Drop up to `most` messages beyond the length that the settings allow, and watch the age of the others.
+
+        Return their number. The scan drops the others.
+        """
+        self.overflow_due, dropped = None, 0
         if self.settings.overflow is Overflow.DROP_OLDEST and (excess := self._excess):
-            self._drop_from_sequence(self.backlog.drop_oldest(excess))
+            dropped = self._drop_from_sequence(self.backlog.drop_oldest(min(excess, most)))
+            if 0 < dropped < excess:
+                self.overflow_due = self._agenda.now
+                self.schedule_scan(self.overflow_due)
         if self.expiry is not None and self.expiry.due is None:
             self._watch_expiry(self._agenda.now)
+        return dropped
 
     @property
     def _excess(self) -> int:
@@ -370,10 +380,12 @@ class Channel:
                 for ordinal in range(first, end):
                     self.bury(message_id(extents.frame_in_memory(ordinal, False)), Message(ordinal, 0), OVERFLOW)
 
-    def _drop_from_sequence(self, spans: list[tuple[int, int]]) -> None:
+    def _drop_from_sequence(self, spans: list[tuple[int, int]]) -> int:
+        """Drop these messages, and return their number."""
         self._drop(spans)
         if spans:
             self.journal.advance(self.backlog.cursor)
+        return sum(end - first for first, end in spans)
 
     def expect(self, first: int, count: int, options: JobOptions) -> None:
         """Do nothing: the messages of a channel have no options, only jobs do."""
@@ -442,7 +454,7 @@ class Channel:
             if message is None:
                 self.in_flight.hold_run(consumer, first, ids, now, deadline, stamps)
             elif isinstance(message, GroupBatch):
-                message.hold(self.in_flight, consumer, ids, now, deadline, stamps)
+                self.in_flight.hold_batch(consumer, message.ordinals, message.groups, ids, now, deadline, stamps)
             elif self.settings.is_given_up(message.failures):
                 self.bury(ids, message, failures.LOWERED)
                 continue
@@ -492,20 +504,22 @@ class Channel:
             if due is not None:
                 self.schedule_scan(due)
 
-    def _scan_expired(self, expiry: Expiry, now: int) -> None:
-        """End ready messages that are too old, and look again when the next may be."""
-        extents, wall = self.backlog.extents, self._agenda.wall
+    def _scan_expired(self, expiry: Expiry, now: int) -> int:
+        """End ready messages that are too old, and look again when the next may be. Return their number."""
+        extents, wall, ended = self.backlog.extents, self._agenda.wall, 0
         if self.settings.on_expire is OnExpire.DROP:
-            self._drop_from_sequence(expiry.drop(self.backlog, now, wall))
+            ended = self._drop_from_sequence(expiry.drop(self.backlog, now, wall))
         elif self.settings.order != NO_ORDER:  # they are buried when a consumer takes them
             expiry.due = None
-            return
+            return 0
         else:
             for first, end in expiry.drop_in_memory(self.backlog, now, wall, BURIED_AT_ONCE):
                 ids = [message_id(extents.frame_in_memory(ordinal, False)) for ordinal in range(first, end)]
                 self._end_expired(None, first, b"".join(ids))
                 self.journal.advance(self.backlog.cursor)
+                ended += end - first
         self._watch_expiry(now)
+        return ended
 
     def _end_expired(self, message: Message | GroupBatch | None, first: int, ids: bytes) -> None:
         """Drop or bury messages that were taken out of the backlog and are too old. For the arguments see Backlog.pop_ready."""
@@ -585,9 +599,12 @@ class Channel:
         if self.backlog.due is not None and self.backlog.due <= now:
             self.backlog.release_due(now)
             self.wake()
-        if self.expiry is not None and self.expiry.due is not None and self.expiry.due <= now:
-            self._scan_expired(self.expiry, now)
-        return served + len(released)
+        served += len(released)
+        if self.overflow_due is not None:
+            served += self._keep_bounds(DROPPED_AT_ONCE)
+        elif self.expiry is not None and self.expiry.due is not None and self.expiry.due <= now:
+            served += self._scan_expired(self.expiry, now)
+        return served
 
     def _deadline(self, run: Run, consumer: Consumer, now: int) -> int:
         """Return the deadline of a run that is due: the clock of messages runs from when they have left for the client."""
@@ -603,7 +620,7 @@ class Channel:
         deferred = self.deferred.wake_at() if self.deferred.count else None
         throttled = self.throttle.due if self.throttle is not None else None
         expiring = self.expiry.due if self.expiry is not None else None
-        times = in_flight, deferred, throttled, expiring, self.backlog.due
+        times = in_flight, deferred, throttled, expiring, self.backlog.due, self.overflow_due
         return min((due for due in times if due is not None), default=None)
 
     def _return(self, run: Run, limit: int, what: str, reason: str, now: int) -> int:
@@ -629,7 +646,8 @@ class Channel:
     @property
     def depth(self) -> int:
         """Return the number of messages that are ready to be delivered."""
-        return self.offsets.ordinary - self.backlog.passed + len(self.backlog.retry)
+        backlog = self.backlog
+        return self.offsets.ordinary - backlog.passed + len(backlog.retry) + backlog.retry.packed_count
 
     @property
     def backend_depth(self) -> int:
@@ -647,10 +665,12 @@ class Channel:
         return self.deferred.count + self.delayed
 
     def is_buried(self, ordinal: int) -> bool:
-        return ordinal in self.buried.ordinal_set
+        return self.buried.has_ordinal(ordinal)
 
-    def frozen_chunks(self) -> list[bytes]:
-        return self.deferred.frozen_chunks()
+    def frozen_chunks(self) -> Iterator[bytes]:
+        yield from self.deferred.frozen_chunks()
+        yield from self.backlog.frozen_chunks()
+        yield from self.buried.frozen_chunks()
 
     def counts(self) -> Counts:
         return Counts(self.depth, self.in_flight_count, self.deferred_count, len(self.buried))
@@ -666,7 +686,7 @@ class Channel:
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""
-        for part in (self.backlog, self.in_flight, self.deferred, self.dispatch):
+        for part in (self.backlog, self.in_flight, self.deferred, self.buried, self.dispatch):
             part.check()
         self.dispatch.check_consumers(self.consumers)
         if self.backlog.is_grouped:

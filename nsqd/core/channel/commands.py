@@ -8,7 +8,7 @@ from collections.abc import Callable
 from nsqd.core.channel import failures
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
-from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER, Run
+from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER, Run, split_ids
 from nsqd.core.channel.window import ShardedWindow, window_of
 from nsqd.core.measurement.outcomes import REQUEUED
 from nsqd.core.message.frame import ID_SIZE
@@ -35,8 +35,9 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False
     failed: list[tuple[bytes, str]] = []
     in_flight, position, total = channel.in_flight, 0, len(ids)
     while position < total:
-        if channel.backlog.is_grouped and (loose := in_flight.take_loose(consumer, ids, position)) is not None:
-            position += _finish_loose(channel, consumer, *loose)
+        if channel.backlog.is_grouped and (found := in_flight.take_from_batch(consumer, ids, position)) is not None:
+            _finish_batch(channel, consumer, *found)
+            position += found[2] * ID_SIZE
             continue
         taken = in_flight.take_next(consumer, ids, position)
         if taken is None:
@@ -63,14 +64,20 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False
     return failed
 
 
-def _finish_loose(channel: Channel, consumer: Consumer, run: Run, ordinals: list[int], batch: bytes) -> int:
-    """Finish messages that were taken out of a loose run. Return the number of bytes of their ids."""
-    channel.journal.finish_each(ordinals)
-    channel.ended(ordinals)
+def _finish_batch(channel: Channel, consumer: Consumer, run: Run, index: int, count: int) -> None:
+    """Finish `count` messages from an index on that were taken out of a batch."""
+    end = index + count
+    ordinals = run.batch[index:end]
+    if isinstance(ordinals, range):
+        channel.journal.finish(ordinals[0], count)
+    else:
+        channel.journal.finish_each(ordinals)
+    channel.ended(ordinals, run.groups[index:end])
     if channel.measures is not None:
-        channel.measures.finished(run.first, batch, run.attempts, run.published(run.first, 1))
-    consumer.finish_count += len(ordinals)
-    return len(batch)
+        ids = run.ids[index * ID_SIZE : end * ID_SIZE]
+        for ordinal, name in zip(ordinals, split_ids(ids), strict=True):
+            channel.measures.finished(ordinal, name, run.attempts, run.published(ordinal, 1))
+    consumer.finish_count += count
 
 
 def _finish_in_shards(window: ShardedWindow, ids: bytes) -> list[tuple[bytes, str]]:

@@ -13,7 +13,7 @@ from nsqd.core.sequence.extent import limit_at
 
 _stamp = itemgetter(STAMP)
 EVERY = 1_000_000_000  # ns between two scans of one channel, at least
-DROPPED_AT_ONCE, MIXED_AT_ONCE = 50_000, 2500  # messages in a scan: 10 ms, also if each of them has its own ttl
+DROPPED_AT_ONCE, MIXED_AT_ONCE = 25_000, 1200  # messages in a scan: 5 ms, also if each of them has its own ttl
 SOON = EVERY // 40  # ns until the next scan if more messages are to be dropped: it comes no earlier in any case
 AGAIN = EVERY // 20  # ns until the next scan if more messages are to be buried, or must be read first
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import chain, islice
 
@@ -95,25 +95,24 @@ class LimitedBacklog(GroupedBacklog):
             self._heads[ordinal] = group
             self._out[group] = self._out.get(group, 0) + 1
 
-    def _become_heads(self, groups: list[bytes]) -> bool:
-        return False
+    def keep_heads(self, heads: Mapping[int, bytes]) -> None:
+        """Do nothing: all heads are known by ordinal."""
 
-    def _choose(self, groups: list[bytes], count: int) -> tuple[list[int], list[int]]:
-        taken: list[int] = []
+    def _choose(self, groups: list[bytes], count: int) -> list[int]:
         held: list[int] = []
         behind = self._behind
         for ordinal, group in enumerate(groups, self.cursor):
             if group in behind:
                 behind[group].append(ordinal)
             elif self._becomes_head(group, ordinal):
-                taken.append(ordinal)
-                if len(taken) == count:
+                count -= 1
+                if not count:
                     break
                 continue
             else:
                 self._hold_back(group, ordinal)
             held.append(ordinal)
-        return taken, held
+        return held
 
     def _free(self, groups: list[bytes]) -> None:
         for group in groups:
@@ -319,7 +318,7 @@ class LimitedBacklog(GroupedBacklog):
         assert all(self._heads[ordinal] == group for group, ordinal in self._unspent.items())
 
     def check_groups(self, out: Iterable[bytes]) -> None:
-        assert not list(out)
+        assert self._out.keys() >= {*out} - {b""}
 
     def __repr__(self) -> str:
         return f"<LimitedBacklog from {self.cursor}, {len(self._out)} groups out, {self.queued_count} held back>"

@@ -8,8 +8,7 @@ head that is requeued, times out or waits for a retry remains the head.
 Messages of other groups pass those that are held back, until MOST_HELD are. Then the channel looks no further in the sequence.
 A restart finds those that are held back in the log; the heads follow from what waits for a time or is buried.
 
-Messages are taken, and end, by the batch. If all of a batch are of different groups without a head, a few operations of sets
-and dicts do for the whole batch, and the run in flight has the groups of its messages.
+Messages are taken, and end, by the batch: the run in flight has the groups of its messages, if they come from the sequence.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from itertools import compress, repeat
 
 from nsqd.core.channel.backlog import Backlog, GroupBatch, ReadyMessages
 from nsqd.core.channel.queued import QueuedBacklog
+from nsqd.core.channel.retry import RetryQueue
 from nsqd.core.message.frame import ID
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import ReaderJournal
@@ -40,7 +40,8 @@ class GroupedBacklog(QueuedBacklog):
 
     def __init__(self, plain: Backlog, journal: ReaderJournal) -> None:
         super().__init__(plain, journal)
-        self.retry = deque(sorted(self.retry, key=lambda entry: entry[1].ordinal))  # all have the same place
+        # all have the same place
+        self.retry = RetryQueue(sorted(self.retry.entries(), key=lambda entry: entry[1].ordinal))
         self._forget_groups()
 
     def _forget_groups(self) -> None:
@@ -87,7 +88,7 @@ class GroupedBacklog(QueuedBacklog):
             self._more_heads[group] = self._more_heads.get(group, 0) + 1
 
     def keep_heads(self, heads: Mapping[int, bytes]) -> None:
-        self._heads.update(heads)
+        self._heads.update((ordinal, group) for ordinal, group in heads.items() if group)
 
     def _becomes_head(self, group: bytes, ordinal: int) -> bool:
         """Return True if a message may be delivered: it has no group, or is the head of its group now."""
@@ -155,17 +156,8 @@ class GroupedBacklog(QueuedBacklog):
         if count == 1 and self._becomes_head(extent.group_of(start), start):  # for a third of the cost of a batch
             return super()._pop_stretch(extent, 1)
         most = min(self._limit(), extent.first + len(extent.frames), start + MOST_HELD - self.queued_count)
-        stop = min(start + count, most)
-        groups = self._next_groups(extent, start, stop)
-        if not any(groups):
-            return super()._pop_stretch(extent, stop - start)
-        if self._become_heads(groups):
-            taken = super()._pop_stretch(extent, stop - start)
-            assert taken is not None
-            return GroupBatch(range(start, stop), (extent,), (), groups, True), *taken[1:]
-        if stop < (further := min(start + LOOKED_AT_ONCE, most)):
-            groups = self._next_groups(extent, start, further)
-        return self._pop_heads(extent, groups, count)
+        groups = self._next_groups(extent, start, min(start + max(count, LOOKED_AT_ONCE), most))
+        return self._pop_heads(extent, groups, count) if any(groups) else super()._pop_stretch(extent, count)
 
     def _next_groups(self, extent: Extent, first: int, end: int) -> list[bytes]:
         """Return the groups of messages first..end of the sequence. The last of them may be asked for again."""
@@ -177,32 +169,31 @@ class GroupedBacklog(QueuedBacklog):
             start, self._known = first, (first, known)
         return known[first - start : end - start]
 
-    def _become_heads(self, groups: list[bytes]) -> bool:
-        """Return True if all of these are different groups without a head, but have heads now."""
-        new = set(groups)
-        if len(new) < len(groups) or b"" in new or not self._groups.isdisjoint(new):
-            return False
-        self._groups |= new
-        return True
-
     def _pop_heads(self, extent: Extent, groups: list[bytes], count: int) -> ReadyMessages | None:
         """Take up to `count` of the next messages that may be delivered. `groups`: of all that may be looked at."""
-        taken, held = self._choose(groups, count)
-        super()._pop_stretch(extent, len(taken) + len(held))
+        held = self._choose(groups, count)
+        first, size = self.cursor, min(len(groups), count + len(held))
+        stretch = super()._pop_stretch(extent, size)
+        assert stretch is not None
+        _, _, frames, ids, _ = stretch
+        ordinals: list[int] | range = range(first, first + size)
+        groups = groups[:size]
         if held:
             self._note_queued(len(held))
             self._journal.requeue(held, 0, 0, 0)
-        if not taken:
-            return None
-        return _batch(taken, [(extent, taken)], taken[-1] - taken[0] == len(taken) - 1)
+            left = bytearray(b"\1") * size
+            for ordinal in held:
+                left[ordinal - first] = 0
+            ordinals = list(compress(ordinals, left))
+            groups, frames = list(compress(groups, left)), list(compress(frames, left))
+            ids = b"".join([frame[ID] for frame in frames])
+        return (GroupBatch(ordinals, (extent,), groups), ordinals[0], frames, ids, extent) if ordinals else None
 
-    def _choose(self, groups: list[bytes], count: int) -> tuple[list[int], list[int]]:
-        """Make up to `count` of the next messages heads, or let them be of no group, and hold back the others before the last.
+    def _choose(self, groups: list[bytes], count: int) -> list[int]:
+        """Take up to `count` of the next messages: those of no group, and the heads. Hold back the others before the last one.
 
-        Return the ordinals of both, ascending. `groups`: of all that may be looked at.
+        Return the ordinals of those that are held back, ascending. `groups`: of all that may be looked at.
         """
-        taken: list[int] = []
-        names: list[bytes] = []
         held: list[int] = []
         busy, behind = self._groups, self._behind
         for ordinal, group in enumerate(groups, self.cursor):
@@ -213,15 +204,12 @@ class GroupedBacklog(QueuedBacklog):
                 else:
                     behind[group] = deque((ordinal,))
                 continue
-            taken.append(ordinal)
-            names.append(group)
             if group:
                 busy.add(group)
-            if len(taken) == count:
+            count -= 1
+            if not count:
                 break
-        heads = zip(taken, names, strict=True)
-        self._heads.update(heads if all(names) else [head for head in heads if head[1]])
-        return taken, held
+        return held
 
     def _pop_first(self, queue: deque[tuple[int, Message]]) -> ReadyMessages | None:
         taken = super()._pop_first(queue)
@@ -243,8 +231,12 @@ class GroupedBacklog(QueuedBacklog):
     def untake_batch(self, batch: GroupBatch) -> None:
         if batch.ordinals:
             self.keep_heads(batch.heads())
-            self._freed = sorted([*batch.ordinals, *self._freed])
-            self._note_queued(len(batch.ordinals))
+            heads = [ordinal for ordinal in batch.ordinals if ordinal in self._heads]
+            self._freed = sorted([*heads, *self._freed])
+            self._note_queued(len(heads))
+            at = self.retry[0][0] if self.retry else self.cursor
+            plain = [Message(ordinal, 0) for ordinal in batch.ordinals if ordinal not in self._heads]  # of no group
+            self.retry.extendleft((at, message) for message in reversed(plain))
             self._journal.requeue(batch.ordinals, 0, 0, 0)
 
     # ends
@@ -254,7 +246,8 @@ class GroupedBacklog(QueuedBacklog):
         if self._more_heads:
             groups = [group for group in groups if not self._has_more_heads(group)]
         waiting = [group for group in groups if group in behind]
-        self._groups.difference_update(groups if not waiting else [group for group in groups if group not in behind])
+        self._groups.difference_update(groups)
+        self._groups.update(waiting)
         self._free(waiting)
         return bool(waiting)
 
@@ -316,21 +309,20 @@ class GroupedBacklog(QueuedBacklog):
         assert all(self._behind.values())
 
     def check_groups(self, out: Iterable[bytes]) -> None:
-        assert {*self._heads.values(), *out} == self._groups >= self._behind.keys()
+        assert {*self._heads.values(), *out} - {b""} == self._groups >= self._behind.keys()
 
     def __repr__(self) -> str:
         return f"<GroupedBacklog from {self.cursor}, {len(self._groups)} groups, {self.held_count} held back>"
 
 
-def _batch(ordinals: list[int], parts: list[tuple[Extent, list[int]]], is_run: bool = False) -> ReadyMessages:
+def _batch(ordinals: list[int], parts: list[tuple[Extent, list[int]]]) -> ReadyMessages:
     """Return messages as `pop_ready` does. `parts`: (extent, those of the ordinals that it has)."""
     frames: list[bytes] = []
     for extent, part in parts:
         first, all_frames = extent.first, extent.frames
         frames += [all_frames[ordinal - first] for ordinal in part]
-    names = [frame[ID] for frame in frames]
-    batch = GroupBatch(ordinals, [extent for extent, _ in parts], names, is_run=is_run)
-    return batch, ordinals[0], frames, b"".join(names), parts[0][0]
+    ids = b"".join([frame[ID] for frame in frames])
+    return GroupBatch(ordinals, [extent for extent, _ in parts]), ordinals[0], frames, ids, parts[0][0]
 
 
 def is_full(backlog: Backlog) -> bool:

@@ -41,12 +41,11 @@ class Run:
     """Consecutive messages of one delivery that are in flight: ordinals from `first` on, with one deadline for all.
 
     A run is either in order (`loose` is None, and the messages from index `head` on are in flight), or it has fallen apart
-    (`loose` maps the id of each message that is in flight to its ordinal). A run that was loose from the beginning may have
-    gaps between its ordinals; while it is finished in the order of delivery, `ids` has the ids that are left.
+    (`loose` maps the id of each message that is in flight to its ordinal). A *batch* is a run with gaps between its ordinals.
     """
 
     __slots__ = (
-        "attempts", "deadline", "delivered", "failures", "first", "groups", "handle", "head", "ids", "last", "loose",
+        "attempts", "batch", "deadline", "delivered", "failures", "first", "groups", "handle", "head", "ids", "last", "loose",
         "order", "owner", "reached", "stamps",
     )  # fmt: skip
 
@@ -65,9 +64,10 @@ class Run:
         self.order = -1  # the number of the delivery: later ones have higher numbers
         self.reached = -1  # messages before this ordinal have reached the owner's hands; see failures.py
         self.head = 0  # index into `ids`, in messages; those before it are no longer in flight
-        # of its messages from `first` on, if their groups are ordered, unless the backlog has them by ordinal: see groups.py
+        self.batch: list[int] | range = range(0)  # ordinals of the messages with `ids`, ascending, if it is a batch
+        # of the messages with `ids`, if their groups are ordered, unless the backlog has them by ordinal: see groups.py
         self.groups: Sequence[bytes] = ()
-        self.stamps = stamps  # publish times, 8 bytes for each message from `first` on; b"": not measured
+        self.stamps = stamps  # publish times, 8 bytes for each of the messages with `ids`; b"": not measured
         self.loose: dict[bytes, int] | None = None
 
     def holds(self, message_id: bytes) -> bool:
@@ -78,9 +78,11 @@ class Run:
         return at >= 0
 
     def ordinals(self) -> Iterable[int]:
-        """Return the ordinals of the messages that are in flight; they are a range while the run is in order."""
+        """Return the ordinals of the messages that are in flight, ascending while the run is in order."""
         if self.loose is not None:
             return self.loose.values()
+        if self.batch:
+            return self.batch[self.head :]
         return range(self.first + self.head, self.first + len(self.ids) // ID_SIZE)
 
     def members(self, limit: int) -> dict[bytes, int]:
@@ -89,29 +91,42 @@ class Run:
             return dict(islice(self.loose.items(), limit))
         start = self.head
         stop = min(start + limit, len(self.ids) // ID_SIZE)
-        return {self.ids[i * ID_SIZE : (i + 1) * ID_SIZE]: self.first + i for i in range(start, stop)}
+        return dict(zip(split_ids(self.ids[start * ID_SIZE : stop * ID_SIZE]), self.ordinals(), strict=False))
 
     def published(self, first: int, count: int) -> tuple[int, ...]:
         """Return the publish times (ns since the epoch) of `count` messages from ordinal `first` on; () without stamps."""
-        at = (first - self.first) * STAMP_SIZE
+        at = self._index(first) * STAMP_SIZE
         return unpack(f">{count}q", self.stamps[at : at + count * STAMP_SIZE]) if self.stamps else ()
 
     def stamp(self, ordinal: int) -> bytes:
         """Return the 8 bytes of `stamps` of the message with this ordinal; b"" if there are no stamps."""
-        at = (ordinal - self.first) * STAMP_SIZE
+        at = self._index(ordinal) * STAMP_SIZE
         return self.stamps[at : at + STAMP_SIZE]
 
     def groups_of(self, first: int, count: int) -> Sequence[bytes]:
         """Return the groups of `count` messages from ordinal `first` on; () if the run does not have them."""
-        return self.groups[first - self.first : first - self.first + count]
+        return self.groups[(at := self._index(first)) : at + count] if self.groups else ()
 
     def groups_in_flight(self) -> Sequence[bytes]:
         """Return the groups of those messages that are in flight, as far as the run has them."""
-        return [self.groups[ordinal - self.first] for ordinal in self.ordinals()] if self.groups else ()
+        return [self.groups[self._index(ordinal)] for ordinal in self.ordinals()] if self.groups else ()
+
+    def _index(self, ordinal: int) -> int:
+        """Return the index of a message among those that the run had at first."""
+        return bisect_left(self.batch, ordinal) if self.batch else ordinal - self.first
+
+    @property
+    def is_span(self) -> bool:
+        """Return True if the messages in flight follow one another from `first` and `head` on."""
+        return self.loose is None and not self.batch
 
     def oldest(self) -> int:
         """Return the ordinal of the first message that is in flight."""
-        return next(iter(self.loose.values())) if self.loose is not None else self.first + self.head
+        return next(iter(self.ordinals()))
+
+    def next_id(self) -> bytes:
+        """Return the id of the first message that is in flight in a run that is in order."""
+        return self.ids[self.head * ID_SIZE : (self.head + 1) * ID_SIZE]
 
     def split_run(self) -> dict[bytes, int]:
         """Switch from runs of bytes to single messages, unless that was done before. Return the ordinals by id."""
@@ -131,13 +146,14 @@ class Run:
 class InFlight:
     """All messages of a channel that are in flight, by owner, by deadline and by id."""
 
-    __slots__ = ("_by_deadline", "_fresh", "_loose", "_loose_runs", "count", "next_due")
+    __slots__ = ("_batches", "_by_deadline", "_fresh", "_loose", "_loose_runs", "count", "next_due")
 
     def __init__(self) -> None:
         self.count = 0  # number of messages in all runs
         self._by_deadline: DueQueue[Run] = DueQueue()  # every run
         self._loose: dict[bytes, Run] = {}  # the run of every message whose run has fallen apart, by id
-        self._loose_runs: dict[DeliveryOwner, set[Run]] = {}  # those runs, by owner
+        self._batches: dict[bytes, Run] = {}  # every batch that has not fallen apart, by the id of its next message
+        self._loose_runs: dict[DeliveryOwner, set[Run]] = {}  # those runs, and batches, by owner
         # All first deliveries in flight, and some that are over, with ascending ids. `why_not` searches them for a message.
         self._fresh: list[Run] = []
         self.next_due = self._by_deadline.next_due  # the earliest deadline (monotonic ns)
@@ -161,22 +177,20 @@ class InFlight:
             self._fresh = [run for run in fresh if run.loose is None and len(run)]
         return run
 
-    def hold_loose(
+    def hold_batch(
         self,
         owner: DeliveryOwner,
-        ordinals: Sequence[int],
-        names: Sequence[bytes],
+        ordinals: list[int] | range,
+        groups: Sequence[bytes],
         ids: bytes,
         now: int,
         deadline: int,
         stamps: bytes,
     ) -> None:
-        """Do the same with messages whose ordinals ascend, and whose ids may be lower than others before.
-
-        `names`: the ids one by one.
-        """
+        """Do the same with messages whose ordinals ascend, and whose ids may be lower than others before."""
         run = Run(owner, ordinals[0], ids, 1, now, deadline, stamps)
-        run.loose = dict(zip(names, ordinals, strict=True))
+        run.batch, run.groups = ordinals, groups
+        self._batches[ids[:ID_SIZE]] = run
         self._enter(run)
         run.order = run.handle
 
@@ -198,12 +212,13 @@ class InFlight:
 
     def _hold(self, run: Run, message_id: bytes) -> None:
         run.loose = {message_id: run.first}
+        self._loose[message_id] = run
         self._enter(run)
 
     def _enter(self, run: Run) -> None:
-        """Enter a run that is loose from the beginning."""
+        """Enter a batch, or a single message."""
         run.handle = self._by_deadline.push(run.deadline, run)
-        self._break(run)
+        self._loose_runs.setdefault(run.owner, set()).add(run)
         self.count += len(run)
         run.owner.in_flight += len(run)
 
@@ -231,31 +246,28 @@ class InFlight:
         found = self.take_answered(owner, message_id)
         return None if found is None else (found[0], found[1], message_id)
 
-    def take_loose(self, owner: DeliveryOwner, ids: bytes, position: int) -> tuple[Run, list[int], bytes] | None:
-        """Take out messages of a loose run that `ids` names from byte `position` on, if they are the next in its order.
+    def take_from_batch(self, owner: DeliveryOwner, ids: bytes, position: int) -> tuple[Run, int, int] | None:
+        """Take out messages of a batch that `ids` names from byte `position` on, if they are the next in its order.
 
-        Return their run, their ordinals, and the ids that were taken out.
+        Return their run, the index of the first in it, and how many there are.
         """
-        run = self._loose.get(ids[position : position + ID_SIZE])
-        if run is None or run.owner is not owner or not run.ids or run.loose is None:
+        first = ids[position : position + ID_SIZE]
+        run = self._batches.get(first)
+        if run is None or run.owner is not owner:
             return None
-        batch = run.ids[: len(ids) - position]
-        if ids[position : position + len(batch)] != batch:
+        head, size = run.head, min(len(run.ids) - run.head * ID_SIZE, len(ids) - position)
+        if run.ids[head * ID_SIZE : head * ID_SIZE + size] != ids[position : position + size]:
             return None
         owner.stuck_at = NOT_STUCK
         if run.order > owner.answered:
             owner.answered, owner.answered_at = run.order, run.delivered
-        if len(batch) == len(run.ids):  # nearly always
-            names, ordinals = list(run.loose), list(run.loose.values())
-            run.ids, run.loose = b"", {}
-        else:
-            run.ids = run.ids[len(batch) :]
-            names = split_ids(batch)
-            ordinals = list(map(run.loose.pop, names))
-        for name in names:
-            del self._loose[name]
-        self._note_taken(run, len(names))
-        return run, ordinals, batch
+        del self._batches[first]
+        count = size // ID_SIZE
+        run.head += count
+        if len(run):
+            self._batches[run.next_id()] = run
+        self._note_taken(run, count)
+        return run, head, count
 
     def take_answered(self, owner: DeliveryOwner, message_id: bytes) -> tuple[Run, int] | None:
         """Take out one message that its owner has answered. Earlier deliveries have reached the owner, too.
@@ -274,6 +286,9 @@ class InFlight:
     def take_out(self, owner: DeliveryOwner, message_id: bytes) -> tuple[Run, int] | None:
         """Take out one message and return its run and its ordinal, or None if it is not in flight at that owner."""
         run = self._loose.get(message_id)
+        if run is None and self._batches:
+            self._break_batches(self._loose_runs.get(owner, ()))
+            run = self._loose.get(message_id)
         if run is None:
             return self._take_from_runs(owner, message_id)
         if run.owner is not owner:
@@ -292,6 +307,7 @@ class InFlight:
     def expire(self, run: Run, limit: int) -> list[int]:
         """Take out up to `limit` messages of a run, first ones first, and return their ordinals."""
         runs = run.owner.runs
+        self._break_batches((run,))
         if run.loose is None and run is runs[0]:
             count, first = min(limit, len(run)), run.first + run.head
             self._advance(run, count)
@@ -312,6 +328,7 @@ class InFlight:
         self.count = 0
         self._by_deadline.clear()
         self._loose.clear()
+        self._batches.clear()
         self._loose_runs.clear()
         self._fresh.clear()
 
@@ -319,6 +336,7 @@ class InFlight:
 
     def why_not(self, message_id: bytes) -> str:
         """Return the error's text for a consumer that cannot finish a message, because it does not have it in flight."""
+        self._break_batches(self._batches.values())
         if message_id in self._loose:
             return NOT_OWNER
         place = bisect_left(self._fresh, message_id, key=_last)
@@ -338,10 +356,10 @@ class InFlight:
     def spans(self) -> Iterator[tuple[int, int]]:
         """Yield the messages in flight as (first ordinal, count)."""
         for run in self.runs():
-            if run.loose is None:
+            if run.is_span:
                 yield run.first + run.head, len(run)
             else:
-                yield from ((ordinal, 1) for ordinal in run.loose.values())
+                yield from ((ordinal, 1) for ordinal in run.ordinals())
 
     # helpers
 
@@ -362,15 +380,14 @@ class InFlight:
         """Take a message out of a run that has fallen apart, and return its ordinal."""
         del self._loose[message_id]
         ordinal = run.split_run().pop(message_id)
-        run.ids = b""  # its messages are taken out in another order
         self._note_taken(run, 1)
         return ordinal
 
     def _note_taken(self, run: Run, count: int) -> None:
-        """Note that `count` messages of a loose run were taken out."""
+        """Note that `count` messages of a loose run or a batch were taken out."""
         run.owner.in_flight -= count
         self.count -= count
-        if not run.loose:
+        if not len(run):
             self._by_deadline.remove(run.handle)
             left = self._loose_runs[run.owner]
             left.remove(run)
@@ -396,6 +413,12 @@ class InFlight:
         self._break(runs.popleft())
         return self.take_out(owner, message_id) if message_id in self._loose else None
 
+    def _break_batches(self, runs: Iterable[Run]) -> None:
+        """Make those of the runs fall apart that are batches in order."""
+        for run in [run for run in runs if run.batch and run.loose is None]:
+            del self._batches[run.next_id()]
+            self._break(run)
+
     def _break(self, run: Run) -> None:
         """Make a run fall apart, and enter its messages into `_loose`."""
         self._loose.update(dict.fromkeys(run.split_run(), run))
@@ -409,6 +432,7 @@ class InFlight:
         assert {(name, id(run)) for name, run in self._loose.items()} == {
             (name, id(run)) for run in runs for name in run.loose or ()
         }
+        assert self._batches == {run.next_id(): run for run in runs if run.batch and run.loose is None}
         last_ids = [run.last for run in self._fresh]
         assert last_ids == sorted(last_ids)
         fresh = set(map(id, self._fresh))
@@ -416,7 +440,7 @@ class InFlight:
             own = self.runs(owner)
             assert owner.in_flight == sum(map(len, own))
             assert set(map(id, self.runs_of(owner))) == set(map(id, own))
-            assert set(map(id, owner.runs)) == {id(run) for run in own if run.loose is None}
+            assert set(map(id, owner.runs)) == {id(run) for run in own if run.is_span}
             assert all(len(run) and id(run) in fresh for run in owner.runs)
             firsts = [run.ids[run.head * ID_SIZE :][:ID_SIZE] for run in owner.runs]
             assert all(before.last < first for before, first in zip(owner.runs, firsts[1:], strict=False))

@@ -1,19 +1,22 @@
 """Read-only listing of a channel's messages in one state, page by page.
 
 Pages follow the order in which the messages are likely to be delivered: the retry queue before the sequence, messages that are
-due soon before those due later. The channel continues between two pages, so a message that moves may appear twice or never.
+due soon before those due later. The channel continues between two pages, and between two steps that look for the messages of
+one page, so a message that moves may appear twice or never, and a page may have fewer messages although there are more.
 A *place* is the string with which the caller asks for the next page.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from enum import Enum
 from heapq import nsmallest
 from itertools import chain, islice
+from typing import TypeAlias, TypeVar
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.inflight import DeliveryOwner, Run
 from nsqd.core.timing.deferred import Deferred
+from nsqd.core.timing.duequeue import WALKED_AT_ONCE
 
 
 class MessageState(Enum):
@@ -39,16 +42,22 @@ class ListedMessage:
 
 
 Page = tuple[list[ListedMessage], str]  # the messages, and the place after which the next page begins; "": no more
+T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]  # work that yields where it may be interrupted, and its result
+MOST = 1 << 63  # more than any ordinal
 
 
-def list_messages(channel: Channel, state: MessageState, after: str, limit: int) -> Page:
-    """Return up to `limit` messages after the place `after` ("": the beginning). Raise ValueError if it is not a place."""
+def list_messages(channel: Channel, state: MessageState, after: str, limit: int) -> Steps[Page]:
+    """Return up to `limit` messages after the place `after` ("": the beginning). Raise ValueError if it is not a place.
+
+    Each step takes a few ms. The channel may change between two of them.
+    """
     if state is MessageState.READY:
         return _ready(channel, after, limit)
     if state is MessageState.IN_FLIGHT:
-        return _in_flight(channel, int(after or -1), limit)
+        return (yield from _in_flight(channel, int(after or -1), limit))
     if state is MessageState.DEFERRED:
-        return _deferred(channel, after, limit)
+        return (yield from _deferred(channel, after, limit))
     letters = channel.buried.after(after.encode() or None, limit + 1)
     found = [ListedMessage(g.ordinal, g.attempts, g.failures, 0, g.reason, g.buried) for _, g in letters[:limit]]
     return found, letters[limit - 1][0].decode() if len(letters) > limit else ""
@@ -73,47 +82,50 @@ def _ready(channel: Channel, after: str, limit: int) -> Page:
     return found, str(ordinals[room - 1]) if len(ordinals) > room else ""
 
 
-def _in_flight(channel: Channel, after: int, limit: int) -> Page:
+def _in_flight(channel: Channel, after: int, limit: int) -> Steps[Page]:
     """List messages in flight by ordinal. A place is an ordinal."""
-    runs = list(enumerate(channel.in_flight.runs()))
-    # runs in order do not overlap, so the first ones have the lowest ordinals
-    in_order = sorted((run.first + run.head, place, run) for place, run in runs if run.loose is None)
-    spans = ((range(max(first, after + 1), first + len(run)), place, run) for first, place, run in in_order)
-    members: Iterator[tuple[int, int, Run]] = (
-        (ordinal, place, run) for ordinals, place, run in spans for ordinal in ordinals
-    )
-    loose = (
-        (ordinal, place, run)
-        for place, run in runs
-        if run.loose is not None
-        for ordinal in run.loose.values()
-        if ordinal > after
-    )
-    found = nsmallest(limit + 1, chain(islice(members, limit + 1), loose))  # the place decides before runs are compared
+    found: list[
+        tuple[int, int, Run]
+    ] = []  # (ordinal, place among the runs, run); the place decides before runs are compared
+    walked, last = 0, MOST  # messages with higher ordinals than `last` are not on the page
+    for place, run in enumerate(channel.in_flight.runs()):
+        ordinals = run.ordinals()
+        if isinstance(ordinals, range):
+            ordinals = range(max(ordinals.start, after + 1), min(ordinals.stop, last))[: limit + 1]
+        found += [(ordinal, place, run) for ordinal in ordinals if after < ordinal < last]
+        walked += 1 + min(len(run), limit if run.is_span else len(run))
+        if walked >= WALKED_AT_ONCE:
+            found, walked = nsmallest(limit + 1, found), 0
+            last = found[limit][0] if len(found) > limit else MOST
+            yield
+    found = nsmallest(limit + 1, found)
+    left = {run: set(run.ordinals()) for run in {run for _, _, run in found}}  # some may have ended meanwhile
     page = [
-        ListedMessage(ordinal, run.attempts, due=run.deadline, owner=run.owner) for ordinal, _, run in found[:limit]
+        ListedMessage(ordinal, run.attempts, due=run.deadline, owner=run.owner)
+        for ordinal, _, run in found[:limit]
+        if ordinal in left[run]
     ]
-    return page, str(page[-1].ordinal) if len(found) > limit else ""
+    return page, str(found[limit - 1][0]) if len(found) > limit else ""
 
 
-def _deferred(channel: Channel, after: str, limit: int) -> Page:
+def _deferred(channel: Channel, after: str, limit: int) -> Steps[Page]:
     """List requeued messages, then those published with a delay. A place is `c:` or `t:` and a place of Deferred.page."""
     part, _, place = after.partition(":")
     found: list[ListedMessage] = []
     if part not in ("", "c", "t"):
         raise ValueError("no such place")
     if part != "t":
-        found, place = _page(channel.deferred, place, limit, 0, 1 << 63)
+        found, place = yield from _page(channel.deferred, place, limit, 0, 1 << 63)
         if place:
             return found, f"c:{place}"
         if len(found) == limit:
             return found, "t:" if channel.delayed else ""
-    waiting, place = _page(
+    waiting, place = yield from _page(
         channel.offsets.delay_queue.waiting, place, limit - len(found), channel.start, channel.offsets.distributed
     )
     return found + waiting, f"t:{place}" if place else ""
 
 
-def _page(deferred: Deferred, place: str, limit: int, first: int, end: int) -> Page:
-    entries, following = deferred.page(place, limit, first, end)
+def _page(deferred: Deferred, place: str, limit: int, first: int, end: int) -> Steps[Page]:
+    entries, following = yield from deferred.page(place, limit, first, end)
     return [ListedMessage(ordinal, attempts, due=due) for ordinal, due, attempts in entries], following

@@ -25,6 +25,7 @@ from operator import itemgetter
 
 from nsqd.core.channel.backlog import END_OF_ALL, Backlog, ReadyMessages
 from nsqd.core.channel.queued import QueuedBacklog
+from nsqd.core.channel.retry import RetryQueue, packed_entries
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.sequence.ahead import Ahead
 from nsqd.core.sequence.extent import Extent
@@ -54,11 +55,11 @@ class PriorityBacklog(QueuedBacklog):
         super().__init__(plain, journal)
         self._queues: list[Queue] = [deque() for _ in range(MOST_PRIORITY + 1)]  # that of USUAL_PRIORITY stays empty
         # (True if it was there before a restart, message) of messages that came back, whose headers are still to be read
-        self._unsorted: deque[tuple[bool, Message]] = deque()
+        self._unsorted = RetryQueue()
         self._looked = self.cursor  # ordinal up to which no urgent message is in the sequence
         self._run = 0  # deliveries since the last one to the message that had been ready longest
-        retry, self.retry = self.retry, deque()
-        for _, message in retry:
+        retry, self.retry = self.retry, RetryQueue()
+        for _, message in retry.entries():
             self.put_first(message)
 
     # putting messages in
@@ -257,7 +258,7 @@ class PriorityBacklog(QueuedBacklog):
         self._note_queued(-len(dropped))
         return [(ordinal, ordinal + 1) for ordinal in dropped]
 
-    def give_up(self) -> tuple[Ahead, Queue]:
+    def give_up(self) -> tuple[Ahead, RetryQueue]:
         given_up = super().give_up()
         self._looked = self.cursor
         return given_up
@@ -265,10 +266,17 @@ class PriorityBacklog(QueuedBacklog):
     # queries
 
     def _queued(self) -> Iterator[Message]:
-        return (message for _, message in chain(self._unsorted, *self._queues))
+        return (message for _, message in chain(self._unsorted.entries(), *self._queues))
+
+    def packed(self) -> list[bytes]:
+        queued = packed_entries(chain.from_iterable(self._queues))
+        return [queued, *self._unsorted.packed(), *self.retry.packed()]
+
+    def frozen_chunks(self) -> list[bytes]:
+        return [*self._unsorted.frozen_chunks(), *super().frozen_chunks()]
 
     def _keep_queued(self, keep: Callable[[int], bool]) -> None:
-        self._unsorted = deque(entry for entry in self._unsorted if keep(entry[1].ordinal))
+        self._unsorted = RetryQueue(entry for entry in self._unsorted.entries() if keep(entry[1].ordinal))
         self._queues = [deque(entry for entry in queue if keep(entry[1].ordinal)) for queue in self._queues]
 
     def oldest_returned(self) -> Message | None:
@@ -278,10 +286,12 @@ class PriorityBacklog(QueuedBacklog):
 
     def returned(self, start: int = 0) -> Iterator[Message]:
         urgent, late = self._queues[:USUAL_PRIORITY], self._queues[USUAL_PRIORITY:]
-        return (message for _, message in islice(chain(self._unsorted, *urgent, self.retry, *late), start, None))
+        everything = chain(self._unsorted.entries(), *urgent, self.retry.entries(), *late)
+        return (message for _, message in islice(everything, start, None))
 
     def check(self) -> None:
         super().check()
+        self._unsorted.check()
         assert not self._queues[USUAL_PRIORITY]
         assert all(sorted(map(_position, queue)) == list(map(_position, queue)) for queue in self._queues)
 

@@ -3,11 +3,11 @@
 Each of them has a record in the log, as one that came back without a delivery, so a restart finds all of them.
 """
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 
 from nsqd.core.channel.backlog import Backlog
+from nsqd.core.channel.retry import RetryQueue, packed_entries
 from nsqd.core.sequence.ahead import Ahead
 from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.timing.deferred import Message
@@ -57,13 +57,16 @@ class QueuedBacklog(Backlog):
             self._note_queued(-len(queued))
         return queued + super().remove_retried(set(ordinals).difference(message.ordinal for message in queued))
 
-    def give_up(self) -> tuple[Ahead, deque[tuple[int, Message]]]:
+    def give_up(self) -> tuple[Ahead, RetryQueue]:
         self._release_all()
         return super().give_up()
 
     def returned(self, start: int = 0) -> Iterator[Message]:
         yield from super().returned(start)
-        yield from islice(self._queued(), max(0, start - len(self.retry)), None)
+        yield from islice(self._queued(), max(0, start - self.retry.size), None)
+
+    def packed(self) -> list[bytes]:
+        return [packed_entries((0, message) for message in self._queued()), *super().packed()]
 
     def check(self) -> None:
         super().check()

@@ -9,8 +9,8 @@ finished) three kinds of messages, and no message is of two kinds:
 Times are ns of one clock, which is the log's clock for states that come from the log; a time of 0 means at once.
 
 A checkpoint holds [number, name, paused, start, cursor, holes, pages, buried]: holes are the spans (first, end) from the cursor
-on that are passed, pages are as in nsqd/core/timing/deferred_pages.py or numbers of WAITING records that hold some, buried is
-(message id, ordinal, attempts, reason, buried at, failures).
+on that are passed, pages are as in nsqd/core/timing/deferred_pages.py, and buried is a list of chunks as in buried.py. A number
+instead of a page or a chunk is that of the CHUNK record that holds it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from nsqd.core import records
-from nsqd.core.channel.buried import DeadLetter
+from nsqd.core.channel.buried import DeadLetter, pack_letters, unpack_letters
 from nsqd.core.channel.channel import Channel
 from nsqd.core.reader import Reader, ReaderKind
 from nsqd.core.reader_state import Kinds, ReaderState
@@ -29,9 +29,18 @@ from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.spans import overlap, remove, without
 from nsqd.core.timing.deferred import MINUTE, Message, counts_of, message_of, pack
-from nsqd.core.timing.deferred_pages import DeferredPages, Page, between, due_soon, in_order, page_of, pages_of, shifted
+from nsqd.core.timing.deferred_pages import (
+    DeferredPages,
+    Page,
+    between,
+    due_soon,
+    in_order,
+    packed_alike,
+    pages_of,
+    shifted,
+)
 from nsqd.core.timing.pause import Pause, dump_pause, load_pause
-from nsqd.core.written_chunks import WrittenChunks
+from nsqd.core.written_chunks import NamedChunk, WrittenChunks
 
 
 @dataclass(slots=True)
@@ -46,8 +55,9 @@ class ChannelState(ReaderState):
     pages: DeferredPages = field(default_factory=DeferredPages)
     returned: dict[int, tuple[int, int]] = field(default_factory=dict)  # ordinal -> (counts as in deferred.py, due)
     buried: dict[int, tuple[bytes, DeadLetter]] = field(default_factory=dict)  # by ordinal, the first buried first
-    # numbers of WAITING records that hold more of `pages`; only in the state of a live channel that is put into a checkpoint
-    written: list[int] = field(default_factory=list)
+    # more of `pages` and of `buried`, packed; only in the state of a live channel that is put into a checkpoint
+    chunks: list[NamedChunk] = field(default_factory=list)
+    letters: list[NamedChunk] = field(default_factory=list)
 
     # records of the log
 
@@ -162,8 +172,8 @@ class ChannelState(ReaderState):
         own = [(one, due, counts) for one, (counts, due) in self.returned.items() if one not in queued]
         returned = b"".join([pack(*entry) for entry in own])
         chunks = [page.tobytes() for page in queued.others(self.pages.pages())]
-        pages = [*self.written, *chunks, *([returned] if returned else [])]
-        buried = [(name, g.ordinal, g.attempts, g.reason, g.buried, g.failures) for name, g in self.buried.values()]
+        pages = [*self.chunks, *chunks, *([returned] if returned else [])]
+        buried = [*self.letters, *([pack_letters(self.buried.values())] if self.buried else [])]
         holes = self.passed.spans(self.cursor)
         return [self.number, self.name, dump_pause(self.paused), self.start, self.cursor, holes, pages, buried]
 
@@ -181,7 +191,7 @@ class ChannelState(ReaderState):
                 position = stop
         passed.add(position, distributed)
         waiting = [*pages_of(pages, offset), *(between(page, start, distributed) for page in queued)]
-        letters = {ordinal: (one, DeadLetter(ordinal, *of)) for one, ordinal, *of in buried}
+        letters = {letter.ordinal: (one, letter) for chunk in buried for one, letter in unpack_letters(chunk)}
         return cls(number, name, start, cursor, passed, load_pause(paused), DeferredPages(waiting), {}, letters)
 
     def referenced_spans(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
@@ -203,10 +213,12 @@ class ChannelState(ReaderState):
         belong to the topic's state.
         """
         assert isinstance(reader, Channel)
-        timer_heap, chunks = reader.deferred.packed()
-        numbers, pages = written.split(chunks)
+        timer_heap, pages = reader.deferred.packed()
         passed = Finished(reader.backlog.cursor, reader.backlog.holes)
-        again = b"".join([pack(ordinal, 0, counts) for ordinal, counts in _ready_again(reader)])
+        in_flight: dict[int, list[int]] = {}  # ordinals by counts
+        for run in reader.in_flight.runs():
+            in_flight.setdefault(counts_of(run.attempts, run.failures), []).extend(run.ordinals())
+        again = b"".join([packed_alike(ordinals, counts) for counts, ordinals in in_flight.items()])
         return cls(
             number=reader.number,
             name=reader.name,
@@ -214,9 +226,8 @@ class ChannelState(ReaderState):
             cursor=passed.floor,
             passed=passed,
             paused=reader.paused,
-            pages=DeferredPages([page_of(page) for page in (timer_heap + again, *pages)]),
-            buried={letter.ordinal: (message_id, letter) for message_id, letter in reader.buried.items()},
-            written=numbers,
+            chunks=written.named([timer_heap, *pages, again, *reader.backlog.packed()]),
+            letters=written.named(reader.buried.packed()),
         )
 
     def revive(self, reader: Reader, plain: list[Span], queued: DeferredPages, offset: int, now: int) -> None:
@@ -249,14 +260,6 @@ def restore_message(channel: Channel, message: Message, due: int, now: int) -> N
         channel.schedule_deferred()
     else:
         channel.backlog.put_first(message)
-
-
-def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:
-    """Yield (ordinal, counts) of the messages in flight and of those in the retry queue."""
-    for run in channel.in_flight.runs():
-        counts = counts_of(run.attempts, run.failures)
-        yield from ((ordinal, counts) for ordinal in run.ordinals())
-    yield from ((message.ordinal, message.counts) for message in channel.backlog.returned())
 
 
 def _singles(ordinals: Iterable[int]) -> Iterator[Span]:

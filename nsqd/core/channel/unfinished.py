@@ -4,17 +4,17 @@ The channel gives its containers up, and begins with new ones. As long as a mess
 it stays, so the messages ahead of the cursor are not listed: they are looked up in the topic's sequence, extent by extent.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from nsqd.core.channel.buried import Buried
+from nsqd.core.channel.retry import RetryQueue
 from nsqd.core.sequence.ahead import Ahead
 from nsqd.core.sequence.finished import Span
 from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.sequence.spans import runs
-from nsqd.core.timing.deferred import Deferred, Message
+from nsqd.core.timing.deferred import Deferred
 
 SINGLES = 50  # messages in a step that are released one by one: 2 us each
 
@@ -25,7 +25,7 @@ class Unfinished:
 
     in_flight: list[Span]  # (first, count)
     ahead: Ahead
-    retry: deque[tuple[int, Message]]
+    retry: RetryQueue
     deferred: Deferred
     buried: Buried
     start: int  # messages before it were never for this channel
@@ -36,11 +36,11 @@ class Unfinished:
         for at in range(0, len(self.in_flight), SINGLES):
             yield [(first, first + count) for first, count in self.in_flight[at : at + SINGLES]]
         while self.retry:
-            yield runs(self.retry.pop()[1].ordinal for _ in range(min(SINGLES, len(self.retry))))
+            yield runs(self.retry.popleft()[1].ordinal for _ in range(min(SINGLES, len(self.retry))))
         while ordinals := self.deferred.pop_batch(SINGLES):
             yield runs(ordinals)
-        while self.buried:
-            yield runs(self.buried.popitem()[1].ordinal for _ in range(min(SINGLES, len(self.buried))))
+        while letters := self.buried.pop_batch(SINGLES):
+            yield runs(letter.ordinal for letter in letters)
         for part in self.delayed:
             waiting = iter(part)
             while ordinals := list(islice(waiting, SINGLES)):

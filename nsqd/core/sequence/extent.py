@@ -85,7 +85,7 @@ class Extent:
         place = max(0, bisect_right(self.headers, first, key=_start) - 1)
         own = self.headers[place : bisect_left(self.headers, end, place, key=_start)]
         if own and own[0][0] <= first and own[-1][1] >= end:
-            groups = groups_in([packed for _, _, packed in own])
+            groups = groups_in(own)
             count = own[-1][1] - own[0][0]
             if len(own) < count:  # there are gaps, or entries of several messages
                 for index in reversed([at for at, (start, stop, _) in enumerate(own) if stop - start > 1]):

@@ -10,12 +10,12 @@ So a checkpoint can write them in earlier turns than the rest (`frozen_chunks`),
 """
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from itertools import islice
 from struct import Struct
 from typing import TypeAlias
 
-from nsqd.core.timing.duequeue import DueQueue
+from nsqd.core.timing.duequeue import WALKED_AT_ONCE, DueQueue
 
 MINUTE = 60_000_000_000  # ns
 CHUNK_BYTES = 2048 * 24  # bytes of a full chunk
@@ -171,41 +171,51 @@ class Deferred:
             for ordinal, due, counts in unpack(chunk):
                 yield due, message_of(ordinal, counts)
 
-    def page(self, after: str, limit: int, first: int, end: int) -> tuple[list[tuple[int, int, int]], str]:
+    def page(
+        self, after: str, limit: int, first: int, end: int
+    ) -> Generator[None, None, tuple[list[tuple[int, int, int]], str]]:
         """Return up to `limit` (ordinal, due, attempts) of messages first..end after the place `after`, and the next place.
 
         "" is the place of the beginning, and is returned at the end. The timer heap comes first, by due time, then
-        the pages by the minute. Raise ValueError if `after` is not a place.
+        the pages by the minute. This yields after each part of the work; messages may move meanwhile. Raise ValueError if
+        `after` is not a place.
         """
         place = tuple(map(int, after[1:].split("."))) if after else (-1, -1)
         if len(place) != 2 or after[:1] not in ("", "n", "f"):
             raise ValueError("no such place")
         found: list[tuple[int, int, int]] = []
         if after[:1] != "f":
-            in_heap = self._in_heap(place, limit + 1, lambda one: first <= one.ordinal < end)
-            found = [(one.ordinal, due, one.attempts) for due, _, one in in_heap[:limit]]
+            in_heap = yield from self._in_heap(place, limit + 1, lambda one: first <= one.ordinal < end)
+            found = [(one.ordinal, due, one.attempts) for due, _, one in in_heap[:limit] if one is not None]
             if len(in_heap) > limit:
                 return found, f"n{in_heap[limit - 1][0]}.{in_heap[limit - 1][1]}"
             place = (-1, -1)
+        walked = 0
         for minute in sorted(minute for minute in self._deferred_pages if minute >= place[0]):
-            index = max(0, place[1] + 1) if minute == place[0] else 0
-            for ordinal, due, counts in _entries_from(self._deferred_pages[minute], index):
-                if first <= ordinal < end:
-                    if len(found) == limit:
-                        return found, f"f{minute}.{index - 1}"
-                    found.append((ordinal, due, attempts_of(counts)))
-                index += 1
+            index = start = max(0, place[1] + 1) if minute == place[0] else 0
+            for chunk in [bytes(chunk) for chunk in self._deferred_pages.get(minute, ())]:
+                for ordinal, due, counts in unpack(memoryview(chunk)[min(start * PAGED_SIZE, len(chunk)) :]):
+                    if first <= ordinal < end:
+                        if len(found) == limit:
+                            return found, f"f{minute}.{index - 1}"
+                        found.append((ordinal, due, attempts_of(counts)))
+                    index += 1
+                walked += max(0, len(chunk) // PAGED_SIZE - start)
+                start = max(0, start - len(chunk) // PAGED_SIZE)
+                if walked >= WALKED_AT_ONCE:
+                    walked = 0
+                    yield
         return found, ""
 
     def _in_heap(
         self, place: tuple[int, int], count: int, is_chosen: Callable[[Message], bool]
-    ) -> list[tuple[int, int, Message]]:
+    ) -> Generator[None, None, list[tuple[int, int, Message | None]]]:
         """Return the first `count` chosen messages of the timer heap after a place, as (due, handle, message)."""
         if place == (-1, -1):  # the first page, which is asked for most often, costs less
             first = [entry for entry in islice(self._timer_heap.ascending(), 2 * count) if is_chosen(entry[2])]
             if len(first) >= count:
-                return first[:count]
-        return self._timer_heap.after(place, count, is_chosen)
+                return list[tuple[int, int, Message | None]](first[:count])
+        return (yield from self._timer_heap.after(place, count, is_chosen))
 
     def packed(self) -> tuple[bytes, list[bytes]]:
         """Return all messages packed, 24 bytes each, in no promised order: those of the timer heap, and the chunks."""
@@ -274,15 +284,6 @@ class Deferred:
 
 def _ordinals_of(chunk: Chunk) -> Iterator[int]:
     return (ordinal for ordinal, _, _ in unpack(chunk))
-
-
-def _entries_from(page: list[Chunk], index: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (ordinal, due, counts) of the messages of a page from this index on."""
-    for chunk in page:
-        count = len(chunk) // PAGED_SIZE
-        if index < count:
-            yield from unpack(memoryview(chunk)[index * PAGED_SIZE :])
-        index = max(0, index - count)
 
 
 def _without(chunk: Chunk, ordinals: Collection[int], taken: list[tuple[int, Message]]) -> Chunk:

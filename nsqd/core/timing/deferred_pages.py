@@ -120,6 +120,14 @@ def page_of(packed: bytes) -> Page:
     return array("q", packed)
 
 
+def packed_alike(ordinals: Iterable[int], counts: int) -> bytes:
+    """Return messages with the same counts, all due at once, packed."""
+    column = array("q", ordinals)
+    page = array("q", (0, 0, counts)) * len(column)
+    page[::3] = column
+    return page.tobytes()
+
+
 def shifted(page: Page, by: int) -> Page:
     """Return a copy of the page in which every due but 0 is later by `by` ns."""
     moved = array("q", page)

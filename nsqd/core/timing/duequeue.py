@@ -5,12 +5,13 @@ a finished message is released at once. Tombstones are swept when they outnumber
 size <= 2 x live + 64 after any sequence of calls (a property test holds this).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from heapq import heapify, heappop, heappush, nsmallest
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+WALKED_AT_ONCE = 10_000  # items that a search looks at in a turn: 3 ms
 SLACK = 64  # entries: below this, sweeping costs more than it frees
 
 
@@ -98,13 +99,23 @@ class DueQueue(Generic[T]):
             for child in range(2 * place + 1, min(2 * place + 3, len(heap))):
                 heappush(ahead, (heap[child], child))
 
-    def after(self, place: tuple[int, int], count: int, is_chosen: Callable[[T], bool]) -> list[tuple[int, int, T]]:
-        """Return the first `count` of (due, handle, item) after a place (due, handle) that are chosen. This walks all items."""
-        items = self._items
-        found = nsmallest(
-            count, (one for one in self._heap if one > place and one[1] in items and is_chosen(items[one[1]]))
-        )
-        return [(due, handle, items[handle]) for due, handle in found]
+    def after(
+        self, place: tuple[int, int], count: int, is_chosen: Callable[[T], bool]
+    ) -> Generator[None, None, list[tuple[int, int, T | None]]]:
+        """Return the first `count` of (due, handle, item) after a place (due, handle) that are chosen.
+
+        This walks all items, and yields after each WALKED_AT_ONCE. The item is None if it was removed meanwhile.
+        """
+        items, left = self._items, list(self._heap)
+        found: list[tuple[int, int]] = []
+        while left:
+            part = left[-WALKED_AT_ONCE:]
+            del left[-WALKED_AT_ONCE:]
+            found += [one for one in part if one > place and one[1] in items and is_chosen(items[one[1]])]
+            found = nsmallest(count, found)
+            if left:
+                yield
+        return [(due, handle, items.get(handle)) for due, handle in found]
 
     def __len__(self) -> int:
         return len(self._items)

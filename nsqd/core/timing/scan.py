@@ -98,7 +98,7 @@ class ScanPool:
         enough = self.statistics.served + TURN_MESSAGES
         more = True
         while more and self.statistics.served < enough:
-            dirty = self._pass(now)
+            dirty = self._pass(now, enough)
             more = dirty > DIRTY or (dirty > 0 and self._is_due(now))  # a pass that moved nothing ends the turn
         self._next_turn = now if self._is_due(now) else now + RESOLUTION
 
@@ -106,20 +106,20 @@ class ScanPool:
         due = self._index.next_due()
         return due is not None and due <= now
 
-    def _pass(self, now: int) -> float:
-        """Serve one selection of queues. Return the share of them that was dirty (0..1)."""
+    def _pass(self, now: int, enough: int) -> float:
+        """Serve one selection of queues, until `enough` messages were served in all. Return the share that was dirty (0..1)."""
         waiting = deque(self._select(now))
         statistics = self.statistics
         looked_at = dirty = 0
         for _ in range(statistics.workers):
             budget = WORKER_MESSAGES
-            while waiting and budget > 0:
+            while waiting and budget > 0 and statistics.served < enough:
                 served = self._serve(waiting.popleft(), now, budget)
                 budget -= served
                 statistics.served += served
                 looked_at += 1
                 dirty += served > 0
-        for queue in waiting:  # the workers have used up their budgets: the queue stays due
+        for queue in waiting:  # the workers have used up their budgets, or that of the turn: the queue stays due
             self._reschedule(queue, queue.next_due())
         statistics.passes += 1
         statistics.selected += looked_at

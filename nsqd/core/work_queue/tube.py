@@ -9,7 +9,7 @@ See docs/contributing/design/channel.md#tubes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind, ReaderSettings
@@ -588,8 +588,8 @@ class Tube(Pausable):
         job = self.jobs.get(ordinal)
         return job is not None and job.state is JobState.BURIED
 
-    def frozen_chunks(self) -> list[bytes]:
-        return []
+    def frozen_chunks(self) -> Iterable[bytes]:
+        return ()
 
     def counts(self) -> Counts:
         found = self.table.counts

@@ -22,9 +22,7 @@ from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
 
-SLICE = (
-    1_000_000  # ns of a turn for describing topics; only waiting messages, publishers and jobs of a topic are divided
-)
+SLICE = 1_000_000  # ns of a turn for describing topics; only messages outside of the sequence, publishers and jobs are divided
 SLICE_BYTES = 256 * 1024  # bytes of records in a turn: to write them takes about a millisecond
 SHARE = 20  # checkpoints that are not urgent may take one part in this many of the time
 FULL_PAUSE = 2_000_000_000  # ns between checkpoints that are to free space on a full disk

@@ -91,6 +91,7 @@ class LogRecords:
         After the last one, `end`, `torn` and `damage` are known, and the log's end is repaired.
         """
         self.damage.spots.clear()
+        self._mark = -1  # a root that was tried before did not see the marks in front of it
         self.content_end = self.segments[begin].base if self.segments else 0
         for place, segment in enumerate(self.segments[begin:], begin):
             if place > begin and segment.base != self.end and not self._pass_gap(place):

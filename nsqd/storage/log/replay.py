@@ -56,8 +56,8 @@ class Replay:
         self.parents: dict[
             bytes, Parent
         ] = {}  # the logs that this one was restored from, by their ids, the oldest first
-        # contents of the checkpoint's WAITING records whose STATE_TOPIC was not read yet, by numbers of topic and record
-        self._waiting: dict[int, dict[int, bytes]] = {}
+        # contents of the checkpoint's CHUNK records whose STATE_TOPIC was not read yet, by numbers of topic and record
+        self._chunks: dict[int, dict[int, bytes]] = {}
 
     def apply(self, record: Record) -> bool:
         """Apply a record. Returns False if its kind is unknown."""
@@ -137,22 +137,22 @@ class Replay:
 
     def _state(self, content: bytes) -> None:
         highest, lease = records.STATE.unpack_from(content)
-        self._waiting.clear()
+        self._chunks.clear()
         self.highest = max(self.highest, highest)
         self.lease = max(self.lease, lease)
 
     def _state_topic(self, content: bytes) -> None:
         """Load a topic from a checkpoint. Its state includes the earlier records of the topic."""
         try:
-            state, sequence = decode_topic(content, self.topics, self._waiting)
+            state, sequence = decode_topic(content, self.topics, self._chunks)
         except MissingChunk:  # the earlier state of the topic, to which all records since were applied, stays
             return
-        self._waiting.pop(state.number, None)
+        self._chunks.pop(state.number, None)
         self.topics[state.number], self.sequences[state.number] = state, sequence
 
-    def _note_waiting(self, content: bytes) -> None:
-        topic, number = records.WAITING.unpack_from(content)
-        self._waiting.setdefault(topic, {})[number] = content[records.WAITING.size :]
+    def _note_chunk(self, content: bytes) -> None:
+        topic, number = records.CHUNK.unpack_from(content)
+        self._chunks.setdefault(topic, {})[number] = content[records.CHUNK.size :]
 
     def _state_end(self, content: bytes) -> None:
         self.complete = True
@@ -258,7 +258,7 @@ _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {
     RecordKind.NEXT_ID: Replay._next_id,
     RecordKind.ANCHOR: Replay._anchor,
     RecordKind.STATE: Replay._state,
-    RecordKind.WAITING: Replay._note_waiting,
+    RecordKind.CHUNK: Replay._note_chunk,
     RecordKind.STATE_TOPIC: Replay._state_topic,
     RecordKind.STATE_END: Replay._state_end,
     RecordKind.TOPIC: Replay._topic,

@@ -1,6 +1,6 @@
 """Sources of a checkpoint's state: a live broker, or a copy of a log that only applies records."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from nsqd.core.batches.table import BatchTable
@@ -13,6 +13,9 @@ from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.state import encode_topic
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.sequence import Sequence
+
+# how often chunks are written ahead of a topic's state: in the turns that one round takes, some of them are replaced
+ROUNDS = 3
 
 
 class StateSource(Protocol):
@@ -33,8 +36,8 @@ class StateSource(Protocol):
     def topics(self) -> list[int]:
         """Return the numbers of all topics of the log."""
 
-    def frozen_chunks(self, topic: int) -> list[bytes]:
-        """Return chunks of the topic's waiting messages that are worth a record each, and that never change."""
+    def frozen_chunks(self, topic: int) -> Iterable[bytes]:
+        """Return chunks of the topic's messages that seldom change. The topic may change while they are iterated over."""
 
     @property
     def batches(self) -> BatchTable:
@@ -77,9 +80,9 @@ class LiveSource:
     def topics(self) -> list[int]:
         return list(self._broker.directory.by_number)
 
-    def frozen_chunks(self, topic: int) -> list[bytes]:
+    def frozen_chunks(self, topic: int) -> Iterable[bytes]:
         live = self._broker.directory.by_number.get(topic)
-        return [] if live is None or live.ephemeral else frozen_chunks(live)
+        return () if live is None or live.ephemeral else frozen_chunks(live)
 
     def describe(self, topic: int, written: WrittenChunks) -> tuple[TopicState, Sequence | None] | None:
         live = self._broker.directory.by_number.get(topic)
@@ -109,8 +112,8 @@ class AppliedSource:
     def topics(self) -> list[int]:
         return list(self._replay.topics)
 
-    def frozen_chunks(self, topic: int) -> list[bytes]:
-        return []
+    def frozen_chunks(self, topic: int) -> Iterable[bytes]:
+        return ()
 
     def describe(self, topic: int, written: WrittenChunks) -> tuple[TopicState, Sequence | None] | None:
         state = self._replay.concluded(topic)
@@ -121,7 +124,8 @@ def contents(source: StateSource) -> Iterator[tuple[RecordKind, bytes]]:
     """Yield the records of a checkpoint after STATE. Each describes the state at the time when it is yielded."""
     for number in source.topics()[::-1]:
         written = WrittenChunks(number)
-        yield from written.records(source.frozen_chunks(number))
+        for _ in range(ROUNDS):
+            yield from written.records(source.frozen_chunks(number))
         described = source.describe(number, written)
         if described is not None:
             state, sequence = described

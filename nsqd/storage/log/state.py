@@ -24,7 +24,8 @@ from nsqd.core.topic_state import TopicState
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import EXTENT_BYTES, StoredExtent
 
-_DELAYED, _READERS, _PAGES = 5, 6, 7  # indexes in the array of a topic, and in that of a channel without its kind
+_DELAYED, _READERS = 5, 6  # indexes in the array of a topic
+_PAGES, _BURIED = 7, 8  # indexes in the array of a channel that begins with its kind
 
 
 def encode_topic(state: TopicState, sequence: Sequence | None, offset: int) -> bytes:
@@ -36,20 +37,20 @@ def encode_topic(state: TopicState, sequence: Sequence | None, offset: int) -> b
 
 
 class MissingChunk(Exception):
-    """A WAITING record that a topic's state names was corrupt."""
+    """A CHUNK record that a topic's state names was corrupt."""
 
 
 def decode_topic(
-    content: bytes, known: Mapping[int, TopicState], waiting: Mapping[int, Mapping[int, bytes]]
+    content: bytes, known: Mapping[int, TopicState], chunks: Mapping[int, Mapping[int, bytes]]
 ) -> tuple[TopicState, Sequence]:
     """Return the topic's state, in the log's time, and its messages.
 
-    `known`: earlier states of topics, by number; `waiting`: the content of the checkpoint's WAITING records, by number of the
+    `known`: earlier states of topics, by number; `chunks`: the content of the checkpoint's CHUNK records, by number of the
     topic and of the record. Raises MissingChunk if one is missing and the topic is known: then the earlier state is better.
     """
     array, extents, first, kept, offset = msgpack.unpackb(content, strict_map_key=False)
     number, _, _, end, distributed, *_ = array
-    _resolve(array, waiting.get(number, {}), number in known)
+    _resolve(array, chunks.get(number, {}), number in known)
     sequence = sequence_of(extents, distributed, end)
     sequence.first, sequence.retained = first, [retained_extent(extent) for extent in kept]
     state = TopicState.load(array, offset, sequence.kinds, known.get(number))
@@ -67,12 +68,14 @@ def decode_topic(
 
 
 def _resolve(array: list[Any], chunks: Mapping[int, bytes], is_known: bool) -> None:
-    """Replace the numbers of WAITING records in a topic's array by their contents."""
-    lists = [array[_DELAYED], *(reader[_PAGES] for reader in array[_READERS] if reader[0] == ReaderKind.CHANNEL)]
+    """Replace the numbers of CHUNK records in a topic's array by their contents."""
+    channels = [reader for reader in array[_READERS] if reader[0] == ReaderKind.CHANNEL]
+    lists = [array[_DELAYED], *(one[place] for one in channels for place in (_PAGES, _BURIED))]
     for pages in lists:
         if is_known and any(isinstance(page, int) and page not in chunks for page in pages):
             raise MissingChunk
-        pages[:] = [chunks.get(page, b"") if isinstance(page, int) else page for page in pages]
+        named = (chunks.get(page, b"") if isinstance(page, int) else page for page in pages)
+        pages[:] = [page for page in named if page]
 
 
 def _extent(stored: StoredExtent) -> list[Any]:

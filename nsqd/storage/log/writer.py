@@ -91,6 +91,7 @@ class Writer:
         self._size = 0  # bytes written to the newest segment
         self._groups = 0  # number of groups in the newest segment
         self._ahead = False  # the newest segment's file was made ahead, and is longer than `_size`
+        self._is_torn = False  # its last write failed: there may be a part of it after `_size`
         self._unsynced: list[File] = []  # older segments with bytes that are not durable
         self._new = False  # the newest segment's name is not durable
         self.written = Mark("written", position)  # its position is the log's end
@@ -138,6 +139,7 @@ class Writer:
         if not self.group:
             return self.written.position
         try:
+            self._cut_torn()
             is_empty = self._size == HEADER_SIZE  # a write that failed has begun the segment
             full = self._size > self.segment_size or (self._spare.ready and not self._ahead and not is_empty)
             if self._file is None or not self._has_epoch:
@@ -183,6 +185,7 @@ class Writer:
             self.group.clear()
             return False
         try:
+            self._cut_torn()
             if self._file is None or not self._has_epoch:
                 self._begin_epoch()
             self._write_group(self.group)  # never in a segment of its own: no segment may begin after a clean stop
@@ -230,7 +233,9 @@ class Writer:
         head = RecordKind.GROUP, GROUP.pack(self.durable.position, clock.clocks.monotonic() + clock.offset), b""
         buffers, published, end = encode_all(self._seed, start, (head, *group))
         padding = [_padding(end)] if self._ahead else []
+        self._is_torn = True
         self._file.append(buffers + padding, start)
+        self._is_torn = False
         for first, last in published:
             self.places.append((self.base, first, last))
         self._groups += 1
@@ -279,6 +284,19 @@ class Writer:
         assert self._file is not None
         self._file.truncate(self._size)
         self._ahead = False
+
+    def _cut_torn(self) -> None:
+        """Truncate the file, durably, after a failed write: a power cut might bring that back in place of the next group.
+
+        Then the log would have other bytes than a copy that has the next group.
+        """
+        if self._is_torn and self._file is not None:
+            self._cut_end()
+            self._is_torn = False
+            try:
+                self._file.sync()
+            except OSError as error:
+                self.sync_failed(error)
 
     def reuse(self, base: int, size: int) -> bool:
         """Keep the file of an unneeded segment, `size` bytes, for a later one. Returns False if it is of no use: remove it."""

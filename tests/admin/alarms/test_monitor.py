@@ -261,6 +261,20 @@ async def test_a_drained_node_that_is_stopped_is_not_down_even_if_it_stops_withi
     assert "node-down" not in watch.alarms()
 
 
+@each("standing, state", [("left", NodeState.STOPPED), ("member", NodeState.DOWN)])
+@on_asyncio
+async def test_a_node_that_has_left_its_cluster_is_not_down(make_watch: Any, standing: str, state: NodeState) -> None:
+    watch = make_watch(n=(node := healthy()), m=(other := healthy()))
+    await watch.look()
+    node.answers["/ping"] = UpstreamError("refused")
+    records = [{"node": 0, "http_address": "n:1", "standing": standing}, {"node": 1, "http_address": "m:1"}]
+    other.answers["/cluster"] = {"name": "c", "node": 1, "nodes": records}
+    watch.named = watch.named[1:]
+    await watch.look()
+    assert watch.state("n") is state
+    assert ("node-down" in watch.alarms()) == (state is NodeState.DOWN)
+
+
 @on_asyncio
 async def test_a_node_that_goes_down_keeps_its_figures_and_loses_its_channels(make_watch: Any) -> None:
     watch = make_watch(n=(node := healthy()), m=FakeNode({"/channels/attention": {}}))

@@ -66,9 +66,16 @@ def test_only_messages_that_match_a_filter() -> None:
 
 def test_more_matches_than_are_looked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "MOST_CHOSEN", 50)
-    nodes = {"a": node(500, most=20)}
-    assert done_by(work_of(nodes, contains=""), 10_000, 7) == 500
-    assert nodes["a"].messages == {}
+    for nodes in ({"a": node(500, most=20)}, {"a": node(500, most=20, counts=True)}):
+        assert done_by(work_of(nodes, contains=""), 10_000, 7) == 500
+        assert nodes["a"].messages == {}
+
+
+def test_messages_that_do_not_match_are_listed_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "MOST_CHOSEN", 50)
+    nodes = {"a": node(20_000)}
+    assert done_by(work_of(nodes, contains="7"), 20_000) == sum("7" in str(one) for one in range(20_000))
+    assert len(nodes["a"].asked) <= 2 * 20
 
 
 def test_messages_that_cannot_be_acted_on_do_not_keep_a_task_busy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,26 @@ def filled(nodes: list[LocalNode]) -> list[LocalNode]:
     return nodes
 
 
+def test_a_node_of_the_context_without_an_answer_is_named_though_no_nsqlookupd_names_it(
+    filled: list[LocalNode], terminal: Terminal
+) -> None:
+    terminal.network.hidden.add("127.0.0.1:4251")
+    terminal.network.down.add("127.0.0.1:4251")
+    expected = ("--lookupd-http-address", "127.0.0.1:4161", *DIRECT)
+    for words in (
+        ("pause", "t/c"),
+        ("unpause", "t"),
+        ("config", "t", "rate=5"),
+        ("empty", "t/c", "--yes"),
+        ("delete", "t", "--yes"),
+    ):
+        code, out, error = terminal(*words, *expected)
+        assert (code, out != "", "127.0.0.1:4251/info: connection refused" in error.lower()) == (1, True, True), (
+            words,
+            error,
+        )
+
+
 def test_what_drops_messages_says_how_many_and_asks(filled: list[LocalNode], terminal: Terminal) -> None:
     code, out, error = terminal("delete", "t", "--dry-run")
     assert (code, out) == (0, "")

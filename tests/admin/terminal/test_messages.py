@@ -92,6 +92,15 @@ def test_dead_letters_are_redriven_by_filters_at_a_rate(
     assert terminal(*redrive, "--yes")[:2] == (0, "1 moved\n")
 
 
+def test_ctrl_c_says_how_many_messages_were_acted_on(channel: list[LocalNode], terminal: Terminal) -> None:
+    terminal.network.requests_left = 4  # nsqlookupd, the counts of two nodes, one step
+    assert terminal("finish", "t", "c", "--state", "ready", "--all", "--yes", "--rate", "1") == (
+        130,
+        "1 finished\n",
+        "",
+    )
+
+
 def test_an_offset_belongs_to_a_node(channel: list[LocalNode], terminal: Terminal) -> None:
     code, out, error = terminal("finish", "t", "c", "--offset", "0")
     assert (code, out, f"give --node, one of {FIRST}, {SECOND}" in error) == (2, "", True)

@@ -5,6 +5,7 @@ from contextlib import suppress
 import pytest
 
 from nsqd.core.channel import actions
+from nsqd.core.channel import channel as channels
 from nsqd.core.channel.buried import OVERFLOW
 from nsqd.core.limits import TopicFull
 from nsqd.core.message.attributes import Attributes
@@ -91,6 +92,26 @@ def test_what_is_published_in_a_turn_counts_at_once_and_is_not_looked_at_with_ea
     assert (intake.pending_count, topic.length) == (0, 9)
 
 
+def test_a_topic_takes_exactly_as_many_messages_as_it_may_have_however_seldom_they_are_counted() -> None:
+    node = Node()
+    topic = node.broker.topic("t")
+    client, inbox = node.subscribe("t", "c", 9)
+    for most, expected in ((200, 200), (203, 203), (100, 203)):
+        topic.configure(TopicConfig(max_length=most))
+        while topic.has_room():
+            topic.publish([b"x"], 1)
+            if not topic.length % 7:
+                node.turn()
+        assert topic.length == expected
+    topic.configure(TopicConfig(max_length=203))
+    for message in inbox.take():
+        client.finish(message.id)
+    while topic.has_room():
+        topic.publish([b"y"], 1)
+    assert topic.length == 203
+    assert topic.intake.pending_count == 9
+
+
 def test_room_comes_with_what_is_finished_and_buried_messages_need_none() -> None:
     node = Node()
     topic = node.broker.topic("t")
@@ -146,6 +167,26 @@ def test_room_for_bytes_comes_back_when_a_large_message_is_finished() -> None:
     for _ in range(3):
         node.broker.admit("t").publish([b"z"], 1)
         node.turn()
+
+
+def test_a_long_backlog_is_shortened_over_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "DROPPED_MORE", 2)
+    monkeypatch.setattr(channels, "DROPPED_AT_ONCE", 5)
+    node = Node()
+    topic = node.broker.topic("t")
+    channel = topic.channel("c")
+    for number in range(20):
+        node.publish("t", b"%d" % number)
+    topic.configure(DROPPING)
+    assert (channel.depth, channel.next_due()) == (18, node.now)
+    channel.scan(node.now, 100)
+    assert channel.depth == 13
+    node.publish("t", b"20")
+    assert channel.depth < 13
+    node.advance(0)
+    client, inbox = node.subscribe("t", "c", 9)
+    assert (bodies(inbox.take()), channel.next_due()) == ([b"18", b"19", b"20"], client.channel.in_flight.next_due())
+    node.broker.check()
 
 
 @each("of_what", ["plain", "grouped", "by priority", "some in flight", "delayed too", "over a kill"])

@@ -7,7 +7,7 @@ from nsqd.core.batches.batches import BatchRefused
 from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.listing import MessageState, list_messages
+from nsqd.core.channel.listing import MessageState
 from nsqd.core.limits import Limits, TopicFull
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import message_id
@@ -24,6 +24,7 @@ from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
 from tests.nsqd.any_config import any_config, any_headers
 from tests.nsqd.core.client import Client
+from tests.nsqd.core.listed import listed
 from tests.nsqd.core.node import MS, SECOND, Inbox
 from tests.nsqd.storage.sim_node import SimNode
 
@@ -200,7 +201,7 @@ class Anybody:
         if channel is None or self._of(channel).ephemeral:
             return
         topic = self._of(channel)
-        page, _ = list_messages(channel, random.choice(list(MessageState)), "", 20)
+        page, _ = listed(channel, random.choice(list(MessageState)), "", 20)
         frames = [(one.ordinal, topic.journal.frame_in_memory(one.ordinal)) for one in page]
         known = [ChosenMessage(ordinal, message_id(frame)) for ordinal, frame in frames if frame]
         chosen = random.sample(known, min(len(known), random.choice((1, 1, 2, 5))))

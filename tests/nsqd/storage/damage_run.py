@@ -21,7 +21,7 @@ from tests.nsqd.storage.sim_node import Clock, SimNode
 from tests.nsqd.storage.survey import survey
 
 LIVES = 4
-CHECKPOINT = (RecordKind.STATE, RecordKind.WAITING, RecordKind.STATE_TOPIC, RecordKind.STATE_END)
+CHECKPOINT = (RecordKind.STATE, RecordKind.CHUNK, RecordKind.STATE_TOPIC, RecordKind.STATE_END)
 # without them, the messages of their topic or channel are lost
 TOPOLOGY = (RecordKind.TOPIC, RecordKind.READER)
 

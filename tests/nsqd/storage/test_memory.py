@@ -78,3 +78,16 @@ def test_a_frame_is_kept_exactly_as_long_as_a_reader_references_it(
         if ordinal % 7 == 0:
             assert held(memory)[0] == sum(count > 0 for count in unfinished.values())
     assert held(memory) == (0, 0)
+
+
+def test_a_channel_from_the_past_reads_back_only_extents_in_which_a_frame_is_missing() -> None:
+    memory = topic()
+    publish(memory, 0, 3)
+    sequence = memory.sequence
+    for channels in range(2, MOST_IN_A_BYTE + 3):
+        assert sequence.add_references(0, 3) == []
+        assert [sequence.references(one) for one in range(3)] == 3 * [channels]
+    for _ in range(MOST_IN_A_BYTE + 2):
+        finish(memory, 1, 1)
+    assert sequence.add_references(0, 3) == sequence.extents
+    assert sequence.extents[0].released == 0

@@ -33,7 +33,7 @@ from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 
 OF_CHECKPOINTS = (
-    RecordKind.STATE, RecordKind.WAITING, RecordKind.STATE_TOPIC, RecordKind.SEEN, RecordKind.JOBS,
+    RecordKind.STATE, RecordKind.CHUNK, RecordKind.STATE_TOPIC, RecordKind.SEEN, RecordKind.JOBS,
     RecordKind.STATE_END,
 )  # fmt: skip
 WHOLE = 1 << 60  # ns: for as long as the test lasts

@@ -86,6 +86,14 @@ def test_a_log_that_its_leader_alone_has_or_without_a_leader_is_at_risk() -> Non
     assert "no majority" in found.at_risk[0]
 
 
+def test_a_node_may_have_the_copy_of_an_earlier_log_of_its_own() -> None:
+    nodes = three()
+    nodes[0]["led"] = [*nodes[0]["led"], led(1, "old")]
+    assert health_of(merged(*nodes)).level is Level.AT_RISK
+    nodes[1]["replicas"] = [*nodes[1]["replicas"], replica(1, log_id="old")]
+    assert health_of(merged(*nodes)).level is Level.WHOLE
+
+
 def test_a_node_that_is_down_and_whose_log_is_led_elsewhere_is_degraded_and_no_other_may_go() -> None:
     cluster = merged(*without(2, led=[[led(0), led(2, "log2")], [led(1)]]))
     found = health_of(cluster)

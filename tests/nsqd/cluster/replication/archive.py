@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.files import file_of, segment_name
-from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode_header
+from nsqd.storage.log.records import HEADER_SIZE, NotASegment, SegmentHeader, decode_header
 from nsqd.storage.log.writer import Tap
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
@@ -87,7 +87,10 @@ class Archive:
         bases = [base for base in dict.fromkeys(node.log.tidying.segments) if base < node.end]
         for base, following in zip(bases, [*bases, node.end][1:], strict=True):
             content = disk.content(node.log.writer.files.at(base).name)
-            header = decode_header(content)
+            try:
+                header = decode_header(content)
+            except NotASegment:  # all its records are corrupt, too, and a later checkpoint has what they said
+                continue
             key = header.base, header.epoch
             if header.generation:
                 self.cleaned(disk, header)

@@ -161,28 +161,6 @@ def test_the_cursor_stops_for_what_comes_back_amid_delayed_ones(world: World, go
     assert world.take_all() == [7]
 
 
-class Counting(set[int]):
-    """Ordinals that count how often they are looked for."""
-
-    looks = 0
-
-    def __contains__(self, ordinal: object) -> bool:
-        self.looks += 1
-        return super().__contains__(ordinal)
-
-
-def test_the_retry_queue_is_walked_up_to_the_last_message_that_is_taken_out(world: World) -> None:
-    for ordinal in range(100):
-        world.backlog.put_first(Message(ordinal, 1))
-    wanted = Counting((1, 3))
-    assert [message.ordinal for message in world.backlog.remove_retried(wanted)] == [1, 3]
-    assert wanted.looks == 4
-    left = [message.ordinal for message in world.backlog.returned()]
-    assert left == [0, 2, *range(4, 100)]
-    assert world.backlog.remove_retried({999}) == []
-    assert [message.ordinal for message in world.backlog.returned()] == left
-
-
 def test_corrupt_messages_are_passed_over_in_the_retry_queue_by_a_bounded_number_at_once(world: World) -> None:
     world.put(LOST_AT_ONCE + 5)
     world.take_all()

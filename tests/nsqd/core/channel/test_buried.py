@@ -1,16 +1,23 @@
 """Dead letters: what failed too often is buried with its reason, kept, and kicked or finished by its id."""
 
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nsqd.core.channel import buried as buried_messages
 from nsqd.core.channel.actions import finish_buried, kick
-from nsqd.core.channel.buried import Buried, DeadLetter
+from nsqd.core.channel.buried import Buried, DeadLetter, unpack_letters
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT
 from nsqd.core.limits import Limits
 from tests.cases import each
+from tests.effort import tries
 from tests.nsqd.core.node import SECOND, Node, bodies, ids
 
 LIMITS = Limits(max_attempts={"": 3, "t": 2, "u": 0}, requeue_on_disconnect=True)
 TIMEOUT = 60 * SECOND
 HOUR = 3600 * SECOND
+CHUNK = 3  # messages
 
 
 def reasons(channel: Channel) -> list[tuple[int, int, str]]:
@@ -100,6 +107,52 @@ def test_unknown_and_doubled_ids_are_passed_over(node: Node) -> None:
     message_id = bury(node, 1, "v")
     assert finish_buried(node.channel("v", "c"), [message_id, message_id]) == 1
     assert node.held() == 1  # the kicked one
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buried_messages, "CHUNK_LETTERS", CHUNK)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@settings(max_examples=tries(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from(["add", "pop", "batch"]), st.integers(0, 20)), max_size=60))
+def test_chunks_hold_the_buried_messages_in_their_order(steps: list[tuple[str, int]]) -> None:
+    buried, expected = Buried(), dict[bytes, DeadLetter]()
+    for stamp, (step, number) in enumerate(steps):
+        name = b"%016d" % number
+        if step == "add" and name not in buried:
+            expected[name] = DeadLetter(number, 3, "timed out", stamp, 2)
+            buried.add(name, expected[name])
+        elif step == "pop":
+            letter = expected.pop(name, None)
+            assert buried.pop_letters([name, b"none"]) == ([] if letter is None else [letter])
+        elif step == "batch":
+            taken = buried.pop_batch(number % 3)
+            assert len(taken) <= number % 3
+            assert taken or not expected or not number % 3
+            for letter in taken:
+                del expected[b"%016d" % letter.ordinal]
+        buried.check()
+        assert [one for chunk in buried.packed() for one in unpack_letters(chunk)] == list(expected.items())
+        after = list(expected)[list(expected).index(name) + 1 :] if name in expected else list(expected)
+        assert buried.after(name, 5) == [(one, expected[one]) for one in after[:5]]
+        assert buried.has_ordinal(number) == (name in expected)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_chunk_is_packed_once_until_one_of_its_messages_leaves() -> None:
+    buried, names = Buried(), [b"%016d" % number for number in range(4 * CHUNK)]
+    for number, name in enumerate(names):
+        buried.add(name, DeadLetter(number, 3, "requeued", 0))
+    before = list(buried.frozen_chunks())
+    assert len(before) == 3, "the last one may grow"
+    chunks = buried.frozen_chunks()
+    assert next(chunks) is before[0]
+    buried.pop_letters([names[CHUNK], *names[2 * CHUNK : 3 * CHUNK]])
+    left = list(chunks)
+    assert [[one for one, _ in unpack_letters(chunk)] for chunk in left] == [names[CHUNK + 1 : 2 * CHUNK]]
+    assert [chunk is other for chunk, other in zip([before[0], *left], buried.packed(), strict=False)] == [True, True]
 
 
 def test_pages_of_graves() -> None:

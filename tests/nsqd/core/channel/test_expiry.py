@@ -8,7 +8,7 @@ from nsqd.core.message.attributes import NONE, Attributes, ttl_in
 from nsqd.core.sequence.extent import Extent
 from nsqd.storage import stored_extent
 from shared.retry import Retry
-from shared.topic_config import MOST, NO_TOPIC, OnBury, OnExpire, Ordering, TopicConfig
+from shared.topic_config import MOST, NO_TOPIC, OnBury, OnExpire, Ordering, Switch, TopicConfig
 from tests.cases import each
 from tests.nsqd.core.channel.test_groups import of_group
 from tests.nsqd.core.node import MS, SECOND, Node, bodies, ids
@@ -124,6 +124,22 @@ def test_messages_of_groups_that_are_taken_together_end_one_by_one(on_expire: On
         node.turn()
     held = on_expire is OnExpire.BURY and on_bury is OnBury.HOLD
     assert sorted(came) == ([b"b1", b"d1"] if held else [b"a2", b"b1", b"b3", b"c2", b"d1"])
+    node.broker.check()
+
+
+@each("config", [TopicConfig(ordering=Ordering.GROUP), TopicConfig(fair=Switch.ON), TopicConfig(group_rate=100)])
+def test_messages_of_no_group_that_are_taken_together_with_others_end_one_by_one(config: TopicConfig) -> None:
+    node = Node()
+    topic = node.broker.topic("t")
+    topic.configure(config)
+    topic.channel("c")
+    for body in (b"a1", b"1 old", b"2", b"b1 old", b"3"):
+        headers = (("group", body[:1].decode()),) if body[:1].isalpha() else ()
+        topic.intake.publish_with([body], Attributes((*headers, *([("ttl", "1s")] if b"old" in body else []))))
+    node.turn()
+    node.advance(2 * SECOND)
+    _, inbox = node.subscribe("t", "c", 9)
+    assert bodies(inbox.take()) == [b"a1", b"2", b"3"]
     node.broker.check()
 
 

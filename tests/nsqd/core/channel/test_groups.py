@@ -1,6 +1,7 @@
 """Ordered groups: which message may be delivered, and random lives of a node against a model of each group."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from nsqd.core.channel import actions, groups
 from nsqd.core.channel.groups import GroupedBacklog
+from nsqd.core.channel.listing import MessageState
 from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.sequence.extent import Extent
@@ -18,6 +20,7 @@ from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.channel.life import TIMEOUT, Life
 from tests.nsqd.core.client import Client
+from tests.nsqd.core.listed import listed
 from tests.nsqd.core.node import MS, SECOND, Delivery, Node, bodies, ids
 from tests.nsqd.core.promoted import PromotedLog
 from tests.nsqd.storage.sim_node import SimNode, run_seeds
@@ -54,6 +57,10 @@ def test_groups_pass_each_other_and_one_message_of_each_is_out() -> None:
     assert bodies(first) == [b"a1", b"b1", b"1", b"2"]
     channel = client.channel
     assert (channel.counts(), backlog_of(node).held_count) == ((3, 4, 0, 0), 3)
+    found, _ = listed(channel, MessageState.IN_FLIGHT, "2", 9)
+    assert [one.ordinal for one in found] == [3, 4] == [ordinal for ordinal, _ in channel.in_flight.spans()][2:]
+    delays = node.broker.topics["t"].distribution
+    assert actions.finish(delays, channel, [actions.ChosenMessage(4, first[3].id)]) == 1
     client.finish(first[0].id)
     node.turn()
     (second,) = inbox.take()
@@ -139,6 +146,25 @@ def test_a_group_that_is_held_goes_on_when_the_setting_says_skip_and_when_the_me
             node.broker.topics["t"].configure(ORDERED)
         node.turn()
         assert bodies(inbox.take()) == [b"a1" if kick else b"a2"]
+
+
+def test_a_group_with_a_buried_message_waits_when_the_setting_says_hold() -> None:
+    config = TopicConfig(ordering=Ordering.GROUP, max_attempts=1)
+    node = filled("a1", "a2", "a3", "b1", config=config)
+    client, inbox = node.subscribe("t", "c", 1)
+    client.requeue(ids(inbox.take()), 0, node.now)
+    node.turn()
+    a2 = inbox.take()
+    node.broker.topics["t"].configure(replace(config, on_bury=OnBury.HOLD))
+    client.finish(ids(a2))
+    node.turn()
+    b1 = inbox.take()
+    assert bodies([*a2, *b1]) == [b"a2", b"b1"]
+    client.finish(ids(b1))
+    actions.finish_buried(client.channel, client.channel.buried.oldest(1))
+    node.turn()
+    assert bodies(inbox.take()) == [b"a3"]
+    node.broker.check()
 
 
 def test_what_is_held_back_can_be_listed_finished_emptied_and_delivered_without_order() -> None:

@@ -1,6 +1,7 @@
 """Messages in flight: runs that are finished in order, that are split, whose deadline passes; and their consumers."""
 
 from collections import deque
+from collections.abc import Sequence
 from struct import pack
 
 import pytest
@@ -118,11 +119,17 @@ def test_runs_that_are_over_are_not_kept(flight: InFlight, owner: Holder) -> Non
 def test_any_order_takes_each_message_once(data: st.DataObject) -> None:
     """Any ids in batches of any order: messages in flight are taken out, others are reported, and counts agree."""
     flight, owners, expected = InFlight(), [Holder(), Holder()], {}
-    first = 0
+    first, passed = 0, list[int]()
     for _ in range(data.draw(st.integers(1, 5))):
         owner, count = data.draw(st.sampled_from(owners)), data.draw(st.integers(1, 4))
-        deliver(flight, owner, first, count)
-        expected |= dict.fromkeys(range(first, first + count), owner)
+        together: Sequence[int] = range(first, first + count)
+        if not data.draw(st.booleans()):
+            deliver(flight, owner, first, count)
+        else:
+            together, passed = passed or together[::2], [] if passed else [*passed, *together[1::2]]
+            ids = b"".join(map(name, together))
+            flight.hold_batch(owner, list(together), list(map(name, together)), ids, NOW, DEADLINE, b"")
+        expected |= dict.fromkeys(together, owner)
         first += count
     for _ in range(6):
         owner = data.draw(st.sampled_from(owners))
@@ -132,6 +139,15 @@ def test_any_order_takes_each_message_once(data: st.DataObject) -> None:
         ids, at = b"".join(map(name, batch)), 0
         while at < len(ids):
             ordinal = batch[at // 16]
+            together_taken = flight.take_from_batch(owner, ids, at)
+            if together_taken is not None:
+                run, index, count = together_taken
+                found = run.batch[index : index + count]
+                assert [*run.groups[index : index + count]] == [*map(name, found)]
+                assert b"".join(map(name, found)) == ids[at : at + 16 * count]
+                assert all(expected.pop(one) is owner for one in found)
+                at += 16 * count
+                continue
             taken = flight.take_next(owner, ids, at)
             if taken is None:
                 claimed = ordinal in expected
@@ -147,3 +163,4 @@ def test_any_order_takes_each_message_once(data: st.DataObject) -> None:
             at += len(matched)
         flight.check()
         assert ordinals(flight) == sorted(expected)
+        assert all([*run.groups_in_flight()] == [*map(name, run.ordinals())] for run in flight.runs() if run.groups)

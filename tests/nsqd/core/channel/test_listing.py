@@ -1,23 +1,31 @@
 """Pages of what a channel has: together they are all of it, in each state, and looking changes nothing."""
 
+from collections.abc import Callable
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.core.channel import listing
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.listing import MessageState, list_messages
+from nsqd.core.channel.listing import MessageState, Page, Steps, list_messages
 from nsqd.core.limits import Limits
+from nsqd.core.timing import deferred as deferring
+from nsqd.core.timing import duequeue
 from nsqd.core.timing.deferred import MINUTE, Deferred, Message
 from tests.cases import each
+from tests.nsqd.core.listed import listed, result_of
 from tests.nsqd.core.node import SECOND, Node
+
+HOUR = 3600 * SECOND
 
 
 def pages(channel: Channel, state: MessageState, limit: int) -> list[tuple[int, int]]:
     """(ordinal, attempts) of all, a page at a time."""
     found, after = [], ""
     while True:
-        page, after = list_messages(channel, state, after, limit)
+        page, after = listed(channel, state, after, limit)
         assert len(page) <= limit
         found += [(one.ordinal, one.attempts) for one in page]
         if not after:
@@ -45,6 +53,13 @@ def busy() -> tuple[Node, Channel]:
     return node, channel
 
 
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (deferring, duequeue, listing):
+        monkeypatch.setattr(module, "WALKED_AT_ONCE", 2)
+
+
+@pytest.mark.usefixtures("small_steps")
 @each("limit", [1, 2, 3, 7, 100])
 def test_pages_are_all_there_is_in_each_state(limit: int) -> None:
     _, channel = busy()
@@ -63,14 +78,14 @@ def test_looking_changes_nothing_and_shows_owners_and_reasons() -> None:
     (first,) = channel.consumers.values()
     other, inbox = node.subscribe("t", "c", 2)
     inbox.take()
-    owners = [one.owner for one in list_messages(channel, MessageState.IN_FLIGHT, "", 100)[0]]
+    owners = [one.owner for one in listed(channel, MessageState.IN_FLIGHT, "", 100)[0]]
     assert owners.count(first) == first.in_flight > 0
     assert owners.count(other.consumer) == 2
-    assert {one.owner for one in list_messages(channel, MessageState.READY, "", 100)[0]} == {None}
+    assert {one.owner for one in listed(channel, MessageState.READY, "", 100)[0]} == {None}
     before = [pages(channel, state, 100) for state in MessageState]
     for _ in range(100):
         for state in MessageState:
-            list_messages(channel, state, "", 5)
+            listed(channel, state, "", 5)
     assert [pages(channel, state, 100) for state in MessageState] == before
     node.broker.check()
     node = Node(Limits(max_attempts={"t": 1}))
@@ -79,9 +94,9 @@ def test_looking_changes_nothing_and_shows_owners_and_reasons() -> None:
     consumer, inbox = node.subscribe("t", "c", 5)
     for one in inbox.take():
         consumer.requeue(one.id, 0, node.now)
-    page, after = list_messages(channel, MessageState.BURIED, "", 3)
+    page, after = listed(channel, MessageState.BURIED, "", 3)
     assert [(one.ordinal, one.attempts, one.reason) for one in page] == [(n, 1, "requeued") for n in range(3)]
-    assert [one.ordinal for one in list_messages(channel, MessageState.BURIED, after, 3)[0]] == [3, 4]
+    assert [one.ordinal for one in listed(channel, MessageState.BURIED, after, 3)[0]] == [3, 4]
 
 
 @each("state", [MessageState.READY, MessageState.IN_FLIGHT, MessageState.DEFERRED])
@@ -89,7 +104,7 @@ def test_what_is_no_place_is_refused_or_leads_nowhere(state: MessageState) -> No
     _, channel = busy()
     for after in ("x", "rx", "r-1", "c:", "c:n1", "c:n1.2.3", "t:q1.2", "9" * 5000, "\u0661x", "<b>"):
         try:
-            list_messages(channel, state, after, 5)
+            listed(channel, state, after, 5)
         except ValueError:
             continue
         assert after in ("c:",), f"{state} takes {after[:10]}"
@@ -107,10 +122,56 @@ def test_pages_of_what_is_deferred(dues: list[int], limit: int, first: int, seed
         deferred.push(due, Message(ordinal, ordinal % 3), 0)
     found, after = [], ""
     while True:
-        page, after = deferred.page(after, limit, first, 50)
+        page, after = result_of(deferred.page(after, limit, first, 50))
         found += page
         if not after:
             break
     assert sorted(found) == [(n, due, n % 3) for n, due in enumerate(dues) if first <= n < 50]
     near = [due for _, due, _ in found if due <= MINUTE]
     assert near == sorted(near)
+
+
+def walk(steps: Steps[Page], meanwhile: list[Callable[[], object]]) -> Page:
+    """Return a page; each of `meanwhile` is done after a step of its own."""
+    for deed in meanwhile:
+        next(steps)
+        deed()
+    return result_of(steps)
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_messages_that_end_while_a_page_is_looked_for_are_left_out_and_the_next_page_is_as_before() -> None:
+    node = Node()
+    consumer, inbox = node.subscribe("t", "c", 20)
+    for number in range(20):
+        node.publish("t", b"%d" % number)
+    taken = inbox.take()
+    consumer.finish(taken[19].id)  # the runs fall apart
+    steps = list_messages(consumer.channel, MessageState.IN_FLIGHT, "2", 4)
+    nothing: list[Callable[[], object]] = [lambda: None] * 8
+    page, after = walk(steps, [*nothing, lambda: consumer.finish(taken[4].id), lambda: consumer.finish(taken[6].id)])
+    assert ([one.ordinal for one in page], after) == ([3, 5], "6")
+    for number in range(8, 16):
+        consumer.requeue(taken[number].id, 30 * SECOND + number, node.now)
+    _, place = listed(consumer.channel, MessageState.DEFERRED, "", 1)
+    steps = list_messages(consumer.channel, MessageState.DEFERRED, place, 3)
+    page, after = walk(steps, [*nothing[:2], lambda: consumer.channel.deferred.remove_ordinals({10})])
+    assert [one.ordinal for one in page] == [9, 11]
+    page, after = listed(consumer.channel, MessageState.DEFERRED, after, 9)
+    assert ([one.ordinal for one in page], after) == ([12, 13, 14, 15], "")
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_each_step_of_a_page_looks_at_a_bounded_number_of_messages() -> None:
+    node = Node()
+    consumer, inbox = node.subscribe("t", "c", 20)
+    node.publish("t", *(b"%d" % number for number in range(20)))
+    taken = inbox.take()
+    consumer.finish(taken[19].id)
+    assert len(list(list_messages(consumer.channel, MessageState.IN_FLIGHT, "", 3))) == 1, "all are in one run"
+    for one in taken[:18]:
+        consumer.requeue(one.id, 30 * SECOND, node.now)
+    assert len(list(list_messages(consumer.channel, MessageState.DEFERRED, "c:n0.0", 3))) == 8
+    for ordinal in range(9):
+        consumer.channel.offsets.delay_queue.waiting.push(node.now + HOUR, Message(ordinal + 100, 0), node.now)
+    assert list(list_messages(consumer.channel, MessageState.DEFERRED, "t:", 3))

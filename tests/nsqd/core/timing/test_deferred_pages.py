@@ -2,7 +2,7 @@
 
 from random import Random
 
-from nsqd.core.timing.deferred import pack
+from nsqd.core.timing.deferred import counts_of, pack, unpack
 from nsqd.core.timing.deferred_pages import (
     BLOCK,
     ENDLESS,
@@ -11,6 +11,7 @@ from nsqd.core.timing.deferred_pages import (
     after,
     between,
     in_order,
+    packed_alike,
     page_of,
     pages_of,
     shifted,
@@ -67,3 +68,9 @@ def test_messages_are_chosen_by_time_and_by_whether_they_wait_elsewhere() -> Non
     assert [list(one) for one in waiting.others([page, own])] == [[9, 0, 0], list(own)]
     assert waiting.others([page_of(packed([(5, 1, 1)]))]) == []
     assert DeferredPages().others([page])[0] is page
+
+
+def test_messages_that_are_alike_are_packed_together() -> None:
+    page = packed_alike(range(5, 8), counts_of(2, 1))
+    assert list(unpack(page)) == [(ordinal, 0, counts_of(2, 1)) for ordinal in (5, 6, 7)]
+    assert packed_alike([], 0) == b""

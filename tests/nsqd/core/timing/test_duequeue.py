@@ -3,10 +3,13 @@
 import gc
 import weakref
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.core.timing import duequeue
 from nsqd.core.timing.duequeue import SLACK, DueQueue
+from tests.nsqd.core.listed import result_of
 
 
 class Item:
@@ -90,5 +93,19 @@ def test_items_are_listed_in_order_from_any_place(dues: list[int], removed: set[
     assert list(queue.ascending()) == left
     even = [entry for entry in left if entry[2] % 2 == 0]
     for after in [(-1, -1), *(entry[:2] for entry in left[place : place + 1])]:
-        found = queue.after(after, count, lambda due: due % 2 == 0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(duequeue, "WALKED_AT_ONCE", 7)
+            found = result_of(queue.after(after, count, lambda due: due % 2 == 0))
         assert found == [entry for entry in even if entry[:2] > after][:count]
+
+
+def test_an_item_that_is_removed_while_others_are_looked_at_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duequeue, "WALKED_AT_ONCE", 2)
+    queue: DueQueue[str] = DueQueue()
+    handles = [queue.push(due, name) for due, name in enumerate("abcde")]
+    steps = queue.after((0, handles[0]), 3, lambda _: True)
+    next(steps)
+    next(steps)
+    queue.remove(handles[2])
+    queue.push(0, "first")
+    assert result_of(steps) == [(1, 1, "b"), (2, 2, None), (3, 3, "d")]

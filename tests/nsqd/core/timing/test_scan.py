@@ -4,7 +4,7 @@ from random import Random
 
 from nsqd.core.limits import Limits
 from nsqd.core.timing.agenda import Agenda
-from nsqd.core.timing.scan import WORKER_MESSAGES, ScanPool
+from nsqd.core.timing.scan import TURN_MESSAGES, WORKER_MESSAGES, ScanPool
 from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node
 
@@ -76,6 +76,20 @@ def test_a_queue_with_more_than_a_worker_serves_gets_another_pass_though_few_are
     filled(scan, [FakeQueue(due=1, messages=2 * WORKER_MESSAGES), *(FakeQueue() for _ in range(19))])
     scan.turn(1)
     assert scan.statistics.served == 2 * WORKER_MESSAGES
+
+
+def test_a_queue_that_serves_many_at_once_ends_the_turn_for_the_others() -> None:
+    class Greedy(FakeQueue):
+        def scan(self, now: int, limit: int) -> int:
+            return super().scan(now, TURN_MESSAGES)
+
+    scan = pool(workers=1)
+    queues = filled(scan, [Greedy(due=1, messages=TURN_MESSAGES) for _ in range(3)])
+    for turn in range(1, 4):
+        scan.turn(1)
+        assert (sum(queue.scans for queue in queues), scan.statistics.served) == (turn, turn * TURN_MESSAGES)
+        scan.check()
+    assert scan.next_turn() is None
 
 
 def test_nothing_fires_early_or_more_than_100_ms_late_on_hundreds_of_channels() -> None:

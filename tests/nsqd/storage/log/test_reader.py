@@ -15,7 +15,17 @@ from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.writer import Writer
 from tests.cases import each
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.small_log import EPOCH, LOG_ID, frozen_clock, log_of, new_disk, new_writer, read, write
+from tests.nsqd.storage.small_log import (
+    EPOCH,
+    LOG_ID,
+    OF_THE_LOG,
+    frozen_clock,
+    log_of,
+    new_disk,
+    new_writer,
+    read,
+    write,
+)
 
 ONLY = segment_name(0, 0)
 
@@ -68,6 +78,17 @@ def test_a_missing_or_empty_segment_in_the_middle_is_corrupt(left: bytes | None)
     assert (len(contents), contents[0][:1], contents[-1][:1]) == (9 - 2, b"0", b"8")
     assert reader.damage.size > 40
     assert left is not None or disk.names() == [names[0], *names[2:]]
+
+
+def test_a_root_that_was_torn_at_once_does_not_hide_which_bytes_before_it_are_durable() -> None:
+    disk, names = three_segments()
+    disk.put(names[-1], disk.content(names[-1])[: HEADER_SIZE + 1])
+    assert len(names) > 3
+    disk.flip(names[1], disk.content(names[1]).index(b"1" * 20), 1)
+    reader = LogRecords(disk)
+    assert not list(reader.records(len(names) - 1))
+    contents = [record.content[:1] for record in reader.records() if record.kind not in OF_THE_LOG]
+    assert (contents[0], contents[-1], len(reader.damage.spots)) == (b"0", b"6", 1)
 
 
 def test_segments_behind_a_gap_that_were_never_promised_are_cut_off() -> None:

@@ -35,7 +35,7 @@ CONTENTS = {
     RecordKind.CONFIG: records.CONFIG, RecordKind.FIRST: records.FIRST, RecordKind.ANCHOR: records.ANCHOR,
     RecordKind.CURSOR: records.CURSOR, RecordKind.SEEN: records.SEEN, RecordKind.JOB: records.CHANNEL_OF,
     RecordKind.JOBS: records.JOBS, RecordKind.NEXT_ID: records.NEXT_ID, RecordKind.READER: records.READER,
-    RecordKind.WAITING: records.WAITING, RecordKind.EPOCH: records.EPOCH, RecordKind.FOLLOWERS: records.FOLLOWERS,
+    RecordKind.CHUNK: records.CHUNK, RecordKind.EPOCH: records.EPOCH, RecordKind.FOLLOWERS: records.FOLLOWERS,
     RecordKind.PARENT: records.PARENT, RecordKind.BATCH: Struct(">"), RecordKind.FOLLOW_UP: Struct(">"),
     RecordKind.FOLLOWED: Struct(">"), RecordKind.SCHEDULE: Struct(">"), RecordKind.TICKS: Struct(">"),
 }  # fmt: skip

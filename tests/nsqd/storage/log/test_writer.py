@@ -90,6 +90,31 @@ def test_a_group_of_which_a_part_was_written_is_written_again_in_its_place() -> 
         assert read(disk.kill())[1] == [b"a", b"b" * 200, b"c"]
 
 
+def test_a_power_cut_does_not_bring_a_failed_write_back_in_place_of_what_was_written_there() -> None:
+    """A copy may have that: then the log and the copy would differ at one position of one epoch."""
+    left = set()
+    for seed in range(100):
+        disk, writer = log_of()
+        disk.random.seed(seed)
+        write(writer, b"a")
+        writer.sync()
+        disk.fail("append", 1, errno.EIO)
+        write(writer, b"b" * 200)
+        write(writer, b"c")
+        left.add(len(read(disk.crash(disk.random))[1]))
+    assert left == {1, 3}
+
+
+def test_a_failed_write_that_cannot_be_cut_off_durably_is_a_failed_sync() -> None:
+    disk, writer = log_of()
+    write(writer, b"a")
+    disk.fail("append", 1, errno.EIO)
+    write(writer, b"b")
+    disk.fail("sync", 1, errno.EIO)
+    write(writer, b"c")
+    assert writer.durable.broken
+
+
 def test_that_nothing_can_be_written_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
     disk, writer = log_of()
     write(writer, b"one")

@@ -1,4 +1,4 @@
-"""Chunks of waiting messages that a checkpoint writes before the state of their topic, while the messages change."""
+"""Chunks of messages that a checkpoint writes before the state of their topic, while the messages change."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,8 @@ import pytest
 from nsqd.core import records
 from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
+from nsqd.core.channel.buried import DeadLetter
+from nsqd.core.message.frame import message_id
 from nsqd.core.records import RecordKind
 from nsqd.core.topic_state import TopicState, state_of
 from nsqd.storage.log import checkpoint
@@ -23,11 +25,12 @@ from tests.small_chunks import CHUNK
 HOUR = 3600 * SECOND
 COUNT = 10 * CHUNK
 
-Waiting = dict[int, dict[int, bytes]]
+Chunks = dict[int, dict[int, bytes]]
+State = tuple[dict[int, int], list[tuple[int, int, int]], list[tuple[bytes, DeadLetter]]]
 
 
 class World:
-    """A node with a topic whose channel "a" has deferred messages, and whose delay queue has others."""
+    """A node with a topic whose channel has messages that are deferred, buried and back, and whose delay queue has others."""
 
     def __init__(self) -> None:
         self.node = SimNode(durability=Durability.OS)
@@ -36,24 +39,36 @@ class World:
         self.topic, self.channel = self.node.broker.topics["t"], consumer.channel
         self.node.publish(COUNT)
         self.ids = [message.id for message in inbox.take()]
-        for message_id in self.ids:
-            consumer.requeue(message_id, HOUR, self.clock.now)
+        for one in self.ids:
+            consumer.requeue(one, HOUR, self.clock.now)
+        consumer.set_ready(0)
+        self.consumer = consumer
+        self.node.publish(2 * COUNT)
+        self.buried, back = ([self.id_of(one + at) for one in range(COUNT)] for at in (COUNT, 2 * COUNT))
+        for chosen in (self.buried, back):
+            actions.bury(self.topic.distribution, self.channel, chosen, "by hand")
+        actions.kick(self.channel, [one.message_id for one in back])
         for _ in range(COUNT):
             self.topic.intake.publish_with([b"y"], due=self.clock.now + HOUR)
         self.node.turn(lambda: None)
         self.source = LiveSource(self.node.broker, self.node.store)
 
-    def written(self, meanwhile: Callable[[], object]) -> tuple[Waiting, bytes]:
-        """The checkpoint's WAITING records and STATE_TOPIC; `meanwhile` happens after half of the former."""
-        waiting: Waiting = {}
+    def id_of(self, ordinal: int) -> ChosenMessage:
+        return ChosenMessage(ordinal, message_id(self.channel.backlog.extents.frame_in_memory(ordinal, False)))
+
+    def written(self, *meanwhile: Callable[[], object]) -> tuple[Chunks, bytes]:
+        """The checkpoint's CHUNK records and STATE_TOPIC; each of `meanwhile` happens between two of the former."""
+        chunks: Chunks = {}
+        left = list(meanwhile)
         for kind, content in contents(self.source):
-            if kind is RecordKind.WAITING:
-                topic, number = records.WAITING.unpack_from(content)
-                waiting.setdefault(topic, {})[number] = content[records.WAITING.size :]
-                if number == CHUNK * 2:
-                    self.node.turn(meanwhile)
+            if kind is RecordKind.CHUNK:
+                topic, number = records.CHUNK.unpack_from(content)
+                chunks.setdefault(topic, {})[number] = content[records.CHUNK.size :]
+                if number % (CHUNK * 2) == 0 and left:
+                    self.node.turn(left.pop(0))
             elif kind is RecordKind.STATE_TOPIC:
-                return waiting, content
+                assert not left
+                return chunks, content
         raise AssertionError("no state")
 
     def in_one_piece(self) -> TopicState:
@@ -63,9 +78,9 @@ class World:
         return decode_topic(content, {}, {})[0]
 
 
-def entries(state: TopicState) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
+def entries(state: TopicState) -> State:
     (channel,) = state.readers.values()
-    return state.delayed, sorted(channel.pages.entries())
+    return state.delayed, sorted(channel.pages.entries()), list(channel.buried.values())
 
 
 @pytest.fixture
@@ -82,35 +97,68 @@ def act(world: World, name: str) -> None:
     elif name == "publish":
         for _ in range(2 * CHUNK):
             world.topic.intake.publish_with([b"z"], due=world.clock.now + HOUR)
+    elif name == "bury":
+        actions.bury(world.topic.distribution, world.channel, chosen, "late")
+    elif name == "kick":
+        actions.kick(world.channel, [one.message_id for one in world.buried[1:7]])
+    elif name == "kick all":
+        actions.kick(world.channel, [one.message_id for one in world.buried])
+    elif name == "move":
+        back = [world.id_of(2 * COUNT + one) for one in (0, 7, COUNT - 1)]
+        actions.bury(world.topic.distribution, world.channel, [*back, world.buried[0]], "again")
+    elif name == "deliver":
+        world.consumer.set_ready(CHUNK + 2)
     elif name == "empty":
         world.channel.empty()
     elif name == "approach":
         world.channel.deferred.approach(world.clock.now + 2 * HOUR, CHUNK + 1)
 
 
-@each("name", ["nothing", "finish", "requeue", "publish", "empty", "approach"], world=World)
-def test_the_state_is_that_of_its_own_turn_whatever_happened_meanwhile(world: World, name: str) -> None:
-    waiting, content = world.written(lambda: act(world, name))
-    (chunks,) = waiting.values()
-    assert len(chunks) >= 2 * (COUNT // CHUNK - 1)
-    assert all(len(chunk) == CHUNK * 24 for chunk in chunks.values())
-    assert entries(decode_topic(content, {}, waiting)[0]) == entries(world.in_one_piece())
+DEEDS = ["nothing", "finish", "requeue", "publish", "bury", "kick", "kick all", "move", "deliver", "empty", "approach"]
+
+
+def test_all_but_the_last_messages_of_each_kind_are_written_ahead_of_the_state(world: World) -> None:
+    written, content = world.written(lambda: None)
+    (chunks,) = written.values()
+    assert world.channel.counts() == (COUNT, 0, 2 * COUNT, COUNT)
+    assert len(chunks) >= 4 * (COUNT // CHUNK - 2)
+    assert len(content) < len(encode_topic(state_of(world.topic, world.clock.now), None, 0)) / 3
+
+
+@each("first", DEEDS)
+@each("second", DEEDS)
+def test_the_state_is_that_of_its_own_turn_whatever_happened_meanwhile(first: str, second: str) -> None:
+    world = World()
+    written, content = world.written(lambda: act(world, first), lambda: act(world, second))
+    assert entries(decode_topic(content, {}, written)[0]) == entries(world.in_one_piece())
+
+
+def test_chunks_that_changed_meanwhile_are_written_again_ahead_of_the_state(world: World) -> None:
+    every_third = [one.message_id for one in world.buried[::CHUNK]]
+    _, unchanged = world.written(lambda: None)
+    meanwhile = [lambda: None] * 5 + [lambda: actions.finish_buried(world.channel, every_third) and None]
+    _, changed = world.written(*meanwhile)
+    assert len(changed) < len(unchanged) + 200
 
 
 def test_without_a_corrupt_chunk_what_is_known_of_the_topic_is_better(world: World) -> None:
-    waiting, content = world.written(lambda: None)
-    del waiting[world.topic.number][0]
-    with pytest.raises(MissingChunk):
-        decode_topic(content, {world.topic.number: world.in_one_piece()}, waiting)
+    written, content = world.written(lambda: None)
+    chunks = written[world.topic.number]
+    for number in (0, len(chunks) - 1):
+        others = {one: chunk for one, chunk in chunks.items() if one != number}
+        with pytest.raises(MissingChunk):
+            decode_topic(content, {world.topic.number: world.in_one_piece()}, {world.topic.number: others})
+        found = decode_topic(content, {}, {world.topic.number: others})[0]
+        assert sum(map(len, entries(found))) == sum(map(len, entries(world.in_one_piece()))) - CHUNK
 
 
 def test_chunks_of_a_checkpoint_that_was_not_ended_are_not_mixed_up_with_the_next_ones(world: World) -> None:
     replay = Replay()
-    waiting, _ = world.written(lambda: None)
-    for number, chunk in waiting[world.topic.number].items():
-        replay._note_waiting(records.WAITING.pack(world.topic.number, number) + chunk)
+    written, _ = world.written(lambda: None)
+    for number, chunk in written[world.topic.number].items():
+        replay._note_chunk(records.CHUNK.pack(world.topic.number, number) + chunk)
     replay._state(records.STATE.pack(1, 1))
-    assert not replay._waiting
+    assert not replay._chunks
 
 
 def test_a_turn_writes_a_bounded_part_of_a_checkpoint(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
