@@ -31,6 +31,8 @@ class EpochTable:
         if epoch in self._epochs:
             return
         place = bisect_right(self._starts, start)
+        while place and self._starts[place - 1] == start and self._epochs[place - 1] > epoch:
+            place -= 1  # nothing is left of the earlier epoch, and the later one began at the same position
         self._epochs.insert(place, epoch)
         self._starts.insert(place, start)
 
