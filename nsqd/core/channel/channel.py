@@ -669,6 +669,7 @@ class Channel:
 
     def frozen_chunks(self) -> Iterator[bytes]:
         yield from self.deferred.frozen_chunks()
+        yield from self.in_flight.frozen_chunks()
         yield from self.backlog.frozen_chunks()
         yield from self.buried.frozen_chunks()
 
