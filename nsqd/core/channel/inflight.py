@@ -354,19 +354,20 @@ class InFlight:
 
         Messages may come and go between two chunks.
         """
-        chunks, runs = self._chunks, self._by_deadline.since(self._packed_until)
-        end = runs[-1].handle + 1 if runs else 0
+        chunks = self._chunks
         part: list[Run] = []
         count = 0
-        for run in runs:
-            if run.handle < end:  # else it was put back
-                part.append(run)
-                count += len(run)
+        for handle in self._by_deadline.handles(self._packed_until):
+            run = self._by_deadline.get(handle)
+            if run is None:
+                continue
+            part.append(run)
+            count += len(run)
             if count >= CHUNK_BYTES // PAGED_SIZE:
                 chunks.append((_packed(part), array("q")))
                 for one in part:
                     one.gone = chunks[-1][1]
-                self._packed_until = run.handle + 1
+                self._packed_until = handle + 1
                 yield chunks[-1][0]
                 if chunks is not self._chunks:
                     return
@@ -374,7 +375,8 @@ class InFlight:
 
     def packed(self) -> list[PackedChunk]:
         """Return all messages packed, 24 bytes each, and forget the chunks: the next checkpoint packs them again."""
-        rest = _packed(self._by_deadline.since(self._packed_until))
+        since = map(self._by_deadline.get, self._by_deadline.handles(self._packed_until))
+        rest = _packed(filter(None, since))
         chunks, self._chunks, self._packed_until = self._chunks, [], 0
         return [*((chunk, gone.tobytes()) for chunk, gone in chunks), rest]
 

@@ -85,10 +85,13 @@ class DueQueue(Generic[T]):
         """Return all items, in the order of pushing."""
         return list(self._items.values())
 
-    def since(self, handle: int) -> list[T]:
-        """Return the items that were pushed with this handle or later, in the order of pushing. The others cost nothing."""
-        pushed = takewhile(lambda entry: entry[0] >= handle, reversed(self._items.items()))
-        return [item for _, item in pushed][::-1] if handle else self.values()
+    def handles(self, first: int) -> list[int]:
+        """Return the handles from `first` on of items in the queue, ascending. The others cost nothing."""
+        return list(takewhile(first.__le__, reversed(self._items)))[::-1] if first else list(self._items)
+
+    def get(self, handle: int) -> T | None:
+        """Return the item that was pushed with this handle; None if it is no longer in the queue."""
+        return self._items.get(handle)
 
     def entries(self) -> list[tuple[int, T]]:
         """Return (due, item) for all items, in no promised order."""
