@@ -31,7 +31,7 @@ from nsqd.core.records import RecordKind
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.sequence.finished import Span
 from nsqd.core.sequence.put_batch import JobOptions, unpacked
-from nsqd.core.timing.deferred import pack
+from nsqd.core.timing.deferred import pack, pack_ready
 from nsqd.core.timing.deferred_pages import ENDLESS, DeferredPages, Page, between, page_of, pages_of
 from nsqd.core.timing.pause import Pause, dump_pause, load_pause
 from nsqd.core.topic import Topic
@@ -302,7 +302,7 @@ def state_of(topic: Topic, now: int, written: WrittenChunks | None = None) -> To
     """
     offsets, dedup = topic.offsets, topic.intake.dedup
     written = written or WrittenChunks(topic.number)
-    overdue = b"".join([pack(message.ordinal, 0, 0) for message in offsets.delay_queue.overdue])
+    overdue = pack_ready(offsets.delay_queue.overdue)
     lasting = [reader for reader in topic.readers.values() if not reader.ephemeral]
     readers = [READERS[reader.kind].from_reader(reader, written) for reader in lasting]
     dedup.expire_keys(now)

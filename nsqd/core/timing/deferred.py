@@ -65,6 +65,15 @@ def message_of(ordinal: int, counts: int) -> Message:
     return Message(ordinal, attempts_of(counts), counts >> _FAILURES)
 
 
+def pack_ready(messages: Iterable[Message]) -> bytes:
+    """Return messages packed in their order, all due at once. To pack each of them alone takes three times as long."""
+    alone = list(messages)
+    packed = array("Q", bytes(len(alone) * PAGED_SIZE))
+    packed[::3] = array("Q", [one.ordinal for one in alone])
+    packed[2::3] = array("Q", [one.attempts | one.failures << _FAILURES for one in alone])
+    return packed.tobytes()
+
+
 class TimerHeap(DueQueue[Message]):
     """Messages by due time, which are also packed for checkpoints, in chunks in the order of pushing.
 
