@@ -88,6 +88,7 @@ class Setting:
     choices: type[Enum] | None = None
     parse: Callable[[str], Any] | None = None
     default: Any = None  # the value without one of its own; None: the node's flags say
+    unit: str = ""  # may follow a number that is typed
     of_channels: bool = False  # a channel may have a value of its own, which holds there instead of the topic's
 
     @property
@@ -101,7 +102,7 @@ class Setting:
             return self.load(parse_duration(text))
         if self.choices is not None or self.parse is not None:
             return self.load(text)
-        return whole_number(text, self.least, self.most)
+        return whole_number(text.removesuffix(self.unit), self.least, self.most)
 
     def show(self, value: Any) -> str | int:
         """Return a value as JSON shows it."""
@@ -169,7 +170,8 @@ class TopicConfig:
     )  # fmt: skip
     rate: int | None = _row(
         "Most per second", "How many messages a channel delivers in a second at most; 0: any number",
-        f"a whole number from 1 to {MOST_RATE}, or 0 for no limit", 0, MOST_RATE, default=0, of_channels=True,
+        f"a whole number from 1 to {MOST_RATE} such as 100 or 100/s, or 0 for no limit", 0, MOST_RATE, default=0,
+        unit="/s", of_channels=True,
     )  # fmt: skip
     group_concurrency: int | None = _row(
         "Most in flight of a group", "How many messages of a `group` are in flight at most; 0: any number",
@@ -177,7 +179,8 @@ class TopicConfig:
     )  # fmt: skip
     group_rate: int | None = _row(
         "Most per second of a group", "How many messages of a `group` a channel delivers in a second at most; 0: any number",
-        f"a whole number from 1 to {MOST_RATE}, or 0 for no limit", 0, MOST_RATE, default=0, of_channels=True,
+        f"a whole number from 1 to {MOST_RATE} such as 100 or 100/s, or 0 for no limit", 0, MOST_RATE, default=0,
+        unit="/s", of_channels=True,
     )  # fmt: skip
     fair: Switch | None = _row(
         "Fair", "Whether messages of a `group` with more than a tenth of all in flight, and 30, wait behind others",

@@ -33,6 +33,7 @@ from nsqd.core.timing.deferred_pages import Page
 from nsqd.core.timing.pause import Pause
 from penstock.protocol.headers import UNIQUE
 from penstock.protocol.names import is_ephemeral, is_valid_name
+from shared.counted import counted
 from shared.topic_config import Overflow, TopicConfig
 from shared.values import SECOND
 
@@ -256,7 +257,7 @@ class Topic:
         """Return the limit that the messages have reached; "": none."""
         length, messages, size = self.length, self.config.max_length, self.config.max_bytes
         if messages and length >= messages:
-            return f"{messages} messages, its max_length"
+            return f"{counted(messages, 'message')}, its max_length"
         return f"about {size} bytes, its max_bytes" if size and length * self.journal.mean_size() >= size else ""
 
     @property

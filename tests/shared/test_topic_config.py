@@ -27,6 +27,7 @@ OF_A_CHANNEL = TopicConfig(rate=2).with_channel("c", TopicConfig(max_attempts=0,
     ("retention", "0", 0, "0s"), ("retention_bytes", "007", 7, 7), ("retention_bytes", str(MOST), MOST, MOST),
     ("replicate", "16", 16, 16), ("max_attempts", "0", 0, 0),
     ("retry", "fixed(5s)", Retry.parse("fixed(5s)"), "fixed(5s)"), ("rate", "1000000", 10**6, 10**6),
+    ("rate", "100/s", 100, 100), ("group_rate", "7/s", 7, 7),
     ("dead_letter", "none", "none", "none"), ("dead_letter", "orders-dead", "orders-dead", "orders-dead"),
 ])  # fmt: skip
 def test_a_text_is_read_and_shown(name: str, text: str, value: Any, shown: str | int) -> None:
@@ -39,6 +40,7 @@ def test_a_text_is_read_and_shown(name: str, text: str, value: Any, shown: str |
     ("retention_bytes", "-1"), ("retention_bytes", str(MOST + 1)), ("retention_bytes", "9" * 30), ("replicate", "0"),
     ("replicate", "17"), ("replicate", "\u0661"), ("max_attempts", "65536"), ("max_attempts", ""), ("max_attempts", "0x10"),
     ("retry", "5s"), ("retry", "fixed(" + "0" * 100 + "1s)"), ("dead_letter", ""),
+    ("rate", "/s"), ("rate", "1/m"), ("concurrency", "1/s"),
     ("dead_letter", "a b"), ("dead_letter", "x#ephemeral"), ("rate", "1000001"), ("concurrency", "-1"),
 ])  # fmt: skip
 def test_a_text_that_is_no_value_is_refused(name: str, text: str) -> None:

@@ -249,7 +249,7 @@ def test_a_full_tube_buries_jobs_in_the_words_of_each_protocol() -> None:
         assert jobs.readline() == b"OUT_OF_MEMORY\r\n"
         post(node, "/topic/unpause", topic="t")
         disque.sendall(b"ADDJOB t x 0\r\n")
-        assert queued.readline() == b"-MAXLEN TOPIC_FULL: the topic has 1 messages, its max_length\r\n"
+        assert queued.readline() == b"-MAXLEN TOPIC_FULL: the topic has 1 message, its max_length\r\n"
         with Conversation(node, b"  V2PUB t\n" + sized(b"x")) as nsq:
             assert nsq.frame() == OK
         beanstalk.sendall(b"watch t\r\nreserve\r\ndelete 1\r\nput 0 0 9 1\r\nx\r\n")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.channel import actions, groups
+from nsqd.core.channel.backlog import Backlog
 from nsqd.core.channel.groups import GroupedBacklog
 from nsqd.core.channel.listing import MessageState
 from nsqd.core.limits import Limits
@@ -269,8 +270,11 @@ def test_no_more_are_held_back_than_the_limit_and_the_rest_stays_in_the_sequence
 ) -> None:
     monkeypatch.setattr(groups, "MOST_HELD", 150)
     node = filled(*(f"a{number}" for number in range(400)), "b1")
+    asked, is_full = Counter[Backlog](), groups.is_full
+    monkeypatch.setattr(groups, "is_full", lambda backlog: (asked.update([backlog]), is_full(backlog))[1])
     client, inbox = node.subscribe("t", "c", 10)
     assert backlog_of(node).held_count == 150
+    assert asked.total() < groups.LOOKED_AT_ONCE, "the rest is not looked at again and again"
     for number in range(400):
         (taken,) = [one for one in inbox.take() if one.body != b"b1"]
         assert taken.body == b"a%d" % number

@@ -12,6 +12,8 @@ from nsqd.core.message.frame import message_id
 from nsqd.core.records import RecordKind
 from nsqd.core.topic_state import TopicState, state_of
 from nsqd.storage.log import checkpoint
+from nsqd.storage.log.reader import LogRecords
+from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import LiveSource, contents
 from nsqd.storage.log.state import MissingChunk, decode_topic, encode_topic
@@ -80,7 +82,8 @@ class World:
 
 def entries(state: TopicState) -> State:
     (channel,) = state.readers.values()
-    return state.delayed, sorted(channel.pages.entries()), list(channel.buried.values())
+    returned = [(ordinal, due, counts) for ordinal, (counts, due) in channel.returned.items()]
+    return state.delayed, sorted([*channel.pages.entries(), *returned]), list(channel.buried.values())
 
 
 @pytest.fixture
@@ -139,6 +142,23 @@ def test_chunks_that_changed_meanwhile_are_written_again_ahead_of_the_state(worl
     meanwhile = [lambda: None] * 5 + [lambda: actions.finish_buried(world.channel, every_third) and None]
     _, changed = world.written(*meanwhile)
     assert len(changed) < len(unchanged) + 200
+
+
+def test_a_start_after_any_turn_of_a_checkpoint_finds_every_message_as_it_was(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "SLICE_BYTES", 1)
+    node, checkpoints, turns = world.node, world.node.log.checkpoints, 0
+    deeds = iter(name for name in DEEDS if name not in ("empty", "approach"))
+    checkpoints._begin()
+    while checkpoints._contents is not None:
+        deed = next(deeds, "nothing") if turns % 4 == 3 else "nothing"
+        node.turn(lambda deed=deed: act(world, deed))
+        turns += 1
+        replay = replayed(LogRecords(node.disk.kill()))[0]
+        replay.conclude()
+        assert entries(replay.topics[world.topic.number]) == entries(world.in_one_piece())
+    assert turns > 4 * (COUNT // CHUNK - 2)
 
 
 def test_without_a_corrupt_chunk_what_is_known_of_the_topic_is_better(world: World) -> None:
