@@ -201,7 +201,7 @@ class Channel:
         held = self.buried.ordinals() if self.settings.on_bury is OnBury.HOLD else ()
         self.backlog.expect_heads(in_flight, [*waiting, *held])
 
-    def ended(self, ordinals: Sequence[int], groups: Sequence[bytes] = ()) -> None:
+    def ended(self, ordinals: Sequence[int], groups: Sequence[int] = ()) -> None:
         """Let the groups of messages continue, if groups matter: the messages are finished. `groups`: see Backlog.ended."""
         if self.backlog.is_grouped and self.backlog.ended(ordinals, groups):
             self.wake()

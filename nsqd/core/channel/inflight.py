@@ -68,7 +68,7 @@ class Run:
         self.head = 0  # index into `ids`, in messages; those before it are no longer in flight
         self.batch: list[int] | range = range(0)  # ordinals of the messages with `ids`, ascending, if it is a batch
         # of the messages with `ids`, if their groups are ordered, unless the backlog has them by ordinal: see groups.py
-        self.groups: Sequence[bytes] = ()
+        self.groups: Sequence[int] = ()
         self.stamps = stamps  # publish times, 8 bytes for each of the messages with `ids`; b"": not measured
         self.loose: dict[bytes, int] | None = None
         # where ordinals are noted of messages that were packed for a checkpoint, and are no longer in flight
@@ -107,11 +107,11 @@ class Run:
         at = self._index(ordinal) * STAMP_SIZE
         return self.stamps[at : at + STAMP_SIZE]
 
-    def groups_of(self, first: int, count: int) -> Sequence[bytes]:
+    def groups_of(self, first: int, count: int) -> Sequence[int]:
         """Return the groups of `count` messages from ordinal `first` on; () if the run does not have them."""
         return self.groups[(at := self._index(first)) : at + count] if self.groups else ()
 
-    def groups_in_flight(self) -> Sequence[bytes]:
+    def groups_in_flight(self) -> Sequence[int]:
         """Return the groups of those messages that are in flight, as far as the run has them."""
         return [self.groups[self._index(ordinal)] for ordinal in self.ordinals()] if self.groups else ()
 
@@ -190,7 +190,7 @@ class InFlight:
         self,
         owner: DeliveryOwner,
         ordinals: list[int] | range,
-        groups: Sequence[bytes],
+        groups: Sequence[int],
         ids: bytes,
         now: int,
         deadline: int,
