@@ -227,3 +227,27 @@ def test_messages_that_were_packed_are_not_packed_again_until_the_checkpoint_is_
     assert [len(gone) // 8 for _, gone in packed] == [1, 0, 0]
     assert entries_of([rest]) == [(3 * CHUNK, 0, 1)]
     assert len(list(flight.frozen_chunks())) == 3
+
+
+@each("way", ["batch", "next", "out", "put back", "expire"])
+def test_a_message_that_leaves_in_any_way_leaves_its_chunk(way: str) -> None:
+    flight, owner, together = InFlight(), Holder(), [0, 2, 4]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inflight, "CHUNK_BYTES", CHUNK * PAGED_SIZE)
+        flight.hold_batch(owner, together, (), b"".join(map(name, together)), NOW, DEADLINE, b"")
+        deliver(flight, owner, 10, CHUNK, DEADLINE + 1)
+        assert len(list(flight.frozen_chunks())) == 2
+        if way == "batch":
+            assert flight.take_from_batch(owner, name(0) + name(2), 0) is not None
+        elif way == "next":
+            assert flight.take_next(owner, names(10, 2), 0) is not None
+        elif way == "out":
+            assert flight.take_out(owner, name(11)) is not None
+        else:
+            run = flight.take_due(DEADLINE)
+            if way == "expire":
+                assert flight.expire(run, 2) == [0, 2]
+            flight.put_back(run)
+            assert flight.take_out(owner, name(4)) is not None
+        flight.check()
+        assert [one for one, _, _ in entries_of(flight.packed())] == ordinals(flight)

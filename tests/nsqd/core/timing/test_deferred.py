@@ -115,3 +115,11 @@ def test_chunks_of_messages_that_have_left_are_dropped_although_each_has_one_tha
         deferred.pop_due(now, 100)
     assert len(deferred.frozen_chunks()) <= 3
     deferred.check()
+
+
+def test_messages_due_at_once_of_which_some_have_left_are_packed() -> None:
+    deferred = Deferred()
+    for ordinal in range(9):
+        deferred.push(SECOND, Message(ordinal, 1), 0)
+    left = [message.ordinal for message in deferred.pop_due(SECOND, 2)]
+    assert entries_of(deferred.packed()) == [(one, SECOND, 1) for one in range(9) if one not in left]
