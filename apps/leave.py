@@ -17,9 +17,7 @@ T = TypeVar("T")
 TIMEOUT = 10.0  # s for an answer
 ASK = 2.0  # s for the answer of another node
 ASK_EVERY = 0.5  # s between two requests for the progress
-SILENT_FOR = (
-    10.0  # s until the command gives up an unresponsive node, and until another node must confirm that it has left
-)
+SILENT_FOR = 10.0  # s until an unresponsive node is given up, and until another node must confirm that it has left
 WHAT = "have a node transfer its logs to other nodes, and leave the cluster permanently"
 DETAILS = """
 The node takes no messages and delivers none from then on. It waits for messages in flight at connected consumers, for half of

@@ -38,9 +38,8 @@ from shared.topic_config import Overflow, TopicConfig
 from shared.values import SECOND
 
 UNBOUNDED = 1 << 62  # messages
-COUNTED_EVERY = (
-    64  # messages: a topic with a max_length counts as often how many it has, for others may come back meanwhile
-)
+# messages after which a topic with a max_length counts again how many it has: others may have come back meanwhile
+COUNTED_EVERY = 64
 
 
 class Maker(Protocol):

@@ -41,11 +41,9 @@ _ADDRESS = re.compile(r"(https?://)?([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}
 
 def start_advice(*addresses: str) -> str:
     """Return the remedy for daemons at these addresses that give no answer."""
-    return (
-        START
-        if {*addresses} <= {LOOKUPD, NODE, JOBS}
-        else "start it, or give another node as --nsqd-http-address: see penstock status"
-    )
+    if {*addresses} <= {LOOKUPD, NODE, JOBS}:
+        return START
+    return "start it, or give another node as --nsqd-http-address: see penstock status"
 
 
 def _setting(text: str, *, is_list: bool = False) -> Any:

@@ -20,9 +20,8 @@ class FakeNode:
     hangs: bool = False
     has_filters: bool = True
     most: int = 1000  # messages that it can read at once
-    counts: bool = (
-        False  # True: a page begins after a number of messages, as in a retry queue, and not after the last one
-    )
+    # True: a page begins after a number of messages, as in a retry queue, and not after the last one
+    counts: bool = False
     acted: list[int] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
 

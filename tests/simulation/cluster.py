@@ -96,9 +96,8 @@ class ClusterRun:
         self.books = Books(logs_of=lambda name: self.machines[name].logs())
         self.archives: dict[tuple[bytes, int], Archive] = {}  # by log id and leader's machine
         self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that promoted a log by an epoch of that number
-        self.lost_votes: set[tuple[bytes, int]] = (
-            set()
-        )  # by log id and number, those of machines that lost their disk since
+        # (log id, number) of the votes of machines that lost their disk since
+        self.lost_votes: set[tuple[bytes, int]] = set()
         self.led_by: set[tuple[bytes, Epoch]] = set()  # announced epochs of new leaders, by log id
         self.luck = Random(f"luck {seed}")  # for witnesses, and hosts that are down
         self.governed = Governed(self, Random(f"governed {seed}"))

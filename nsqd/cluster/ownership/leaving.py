@@ -47,9 +47,8 @@ class LeavingState(StrEnum):
     TRANSFERRING = "handing over"
     TELLING = "telling"  # it announces that it has left: all its logs have other leaders
     LEFT = "left"
-    GAVE_UP = (
-        "gave up"  # this node still leads a log, may have the only copy of messages, or is connected to no other node
-    )
+    # this node still leads a log, may have the only copy of messages, or is connected to no other node
+    GAVE_UP = "gave up"
 
 
 class LeavingNode(Protocol):

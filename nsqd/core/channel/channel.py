@@ -168,10 +168,8 @@ class Channel:
         self._begin_expiry(self.expiry is not None and self.expiry.is_mixed)
         if (settings.dead_letter, settings.on_expire) != (old.dead_letter, old.on_expire):
             self.forward_dead_letters()
-        if (settings.order, settings.on_bury) != (
-            old.order,
-            old.on_bury,
-        ):  # messages that are in flight are not affected
+        # messages that are in flight are not affected
+        if (settings.order, settings.on_bury) != (old.order, old.on_bury):
             self.backlog = ordered(self.backlog, settings, self.journal, lambda: self._agenda.now, self.schedule_scan)
             self._expect_heads()
             self.wake()

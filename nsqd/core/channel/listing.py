@@ -54,13 +54,11 @@ def list_messages(channel: Channel, state: MessageState, after: str, limit: int)
     """
     if state is MessageState.READY:
         return _ready(channel, after, limit)
-    if state is MessageState.IN_FLIGHT:
-        return (yield from _in_flight(channel, int(after or -1), limit))
-    if state is MessageState.DEFERRED:
-        return (yield from _deferred(channel, after, limit))
-    letters = channel.buried.after(after.encode() or None, limit + 1)
-    found = [ListedMessage(g.ordinal, g.attempts, g.failures, 0, g.reason, g.buried) for _, g in letters[:limit]]
-    return found, letters[limit - 1][0].decode() if len(letters) > limit else ""
+    if state is MessageState.BURIED:
+        return _buried(channel, after, limit)
+    list_in = _in_flight if state is MessageState.IN_FLIGHT else _deferred
+    found, following = yield from list_in(channel, after, limit)
+    return [one for one in found if one.ordinal >= channel.start], following  # it may have been emptied meanwhile
 
 
 def _ready(channel: Channel, after: str, limit: int) -> Page:
@@ -82,17 +80,24 @@ def _ready(channel: Channel, after: str, limit: int) -> Page:
     return found, str(ordinals[room - 1]) if len(ordinals) > room else ""
 
 
-def _in_flight(channel: Channel, after: int, limit: int) -> Steps[Page]:
+def _buried(channel: Channel, after: str, limit: int) -> Page:
+    """List buried messages, the first buried first. A place is an id."""
+    letters = channel.buried.after(after.encode() or None, limit + 1)
+    found = [ListedMessage(g.ordinal, g.attempts, g.failures, 0, g.reason, g.buried) for _, g in letters[:limit]]
+    return found, letters[limit - 1][0].decode() if len(letters) > limit else ""
+
+
+def _in_flight(channel: Channel, place: str, limit: int) -> Steps[Page]:
     """List messages in flight by ordinal. A place is an ordinal."""
-    found: list[
-        tuple[int, int, Run]
-    ] = []  # (ordinal, place among the runs, run); the place decides before runs are compared
-    walked, last = 0, MOST  # messages with higher ordinals than `last` are not on the page
-    for place, run in enumerate(channel.in_flight.runs()):
+    # (ordinal, index of the run, run); the index decides before runs are compared
+    found: list[tuple[int, int, Run]] = []
+    after, walked = int(place or -1), 0
+    last = MOST  # messages with this ordinal or a higher one are not on the page
+    for index, run in enumerate(channel.in_flight.runs()):
         ordinals = run.ordinals()
         if isinstance(ordinals, range):
             ordinals = range(max(ordinals.start, after + 1), min(ordinals.stop, last))[: limit + 1]
-        found += [(ordinal, place, run) for ordinal in ordinals if after < ordinal < last]
+        found += [(ordinal, index, run) for ordinal in ordinals if after < ordinal < last]
         walked += 1 + min(len(run), limit if run.is_span else len(run))
         if walked >= WALKED_AT_ONCE:
             found, walked = nsmallest(limit + 1, found), 0
@@ -115,7 +120,7 @@ def _deferred(channel: Channel, after: str, limit: int) -> Steps[Page]:
     if part not in ("", "c", "t"):
         raise ValueError("no such place")
     if part != "t":
-        found, place = yield from _page(channel.deferred, place, limit, 0, 1 << 63)
+        found, place = yield from _page(channel.deferred, place, limit, 0, MOST)
         if place:
             return found, f"c:{place}"
         if len(found) == limit:

@@ -15,9 +15,8 @@ from typing import TypeAlias
 from nsqd.core.timing.deferred import CHUNK_BYTES, PAGED_SIZE, Message, message_of, pack, pack_ready, unpack
 
 Entry: TypeAlias = tuple[int, Message]  # (position, message), of which the owner of the queue gives the first a meaning
-_Chunk: TypeAlias = (
-    "tuple[bytes | bytearray, array[int]]"  # packed messages, all of which are due at once; their positions
-)
+# packed messages, all of which are due at once; their positions
+_Chunk: TypeAlias = "tuple[bytes | bytearray, array[int]]"
 
 
 class RetryQueue(deque[Entry]):

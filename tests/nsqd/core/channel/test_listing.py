@@ -162,6 +162,24 @@ def test_messages_that_end_while_a_page_is_looked_for_are_left_out_and_the_next_
 
 
 @pytest.mark.usefixtures("small_steps")
+@each("state", [MessageState.IN_FLIGHT, MessageState.DEFERRED])
+@each("end", [Channel.empty, Channel.delete])
+def test_a_page_of_a_channel_that_is_emptied_or_deleted_meanwhile_is_empty(
+    state: MessageState, end: Callable[[Channel], None]
+) -> None:
+    node = Node()
+    consumer, inbox = node.subscribe("t", "c", 200)
+    for number in range(200):
+        node.publish("t", b"%d" % number)
+    for one in inbox.take()[100:]:
+        consumer.requeue(one.id, 30 * SECOND, node.now)
+    channel = consumer.channel
+    after = listed(channel, state, "", 1)[1]
+    assert len(listed(channel, state, after, 4)[0]) == 4
+    assert walk(list_messages(channel, state, after, 4), [lambda: end(channel)])[0] == []
+
+
+@pytest.mark.usefixtures("small_steps")
 def test_each_step_of_a_page_looks_at_a_bounded_number_of_messages() -> None:
     node = Node()
     consumer, inbox = node.subscribe("t", "c", 20)
