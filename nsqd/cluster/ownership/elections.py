@@ -140,10 +140,10 @@ class Elections(Part):
     # statistics
 
     def leaderless(self) -> list[bytes]:
-        """Return the logs of which this node has a whole replica, and that have no leader: none has promoted them."""
+        """Return the logs of which this node has a whole replica, and whose leader is lost, or may be: it is not connected."""
         cases, own, closed = self.cases.by_log, self._cluster.own.number, self._leaders.closed
-        left = [cases[one] for one in cases.keys() - closed.keys()]
-        lost = [one for one in left if one.lost_since is not None and one.epoch.node != own]
+        left = [cases[one] for one in cases.keys() - closed.keys() if cases[one].epoch.node != own]
+        lost = [one for one in left if one.lost_since is not None or one.epoch.node not in self._cluster.links]
         return [one.log_id for one in lost if one.replica is not None and one.replica.is_complete]
 
     def has_unserved_log(self) -> bool:
