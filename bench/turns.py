@@ -373,6 +373,8 @@ def turns() -> list[LongTurn | Start]:
         LongTurn("turns-checkpoint-ready", _fill, _checkpoint),
         LongTurn("turns-checkpoint-buried", _bury, _checkpoint),
         LongTurn("turns-checkpoint-back", _bring_back, _checkpoint),
+        LongTurn("turns-checkpoint-in-flight", _deliver, _checkpoint),
+        LongTurn("turns-checkpoint-soon", _defer_soon, _checkpoint),
         LongTurn("turns-delete-jobs", _put, _post("/topic/delete?topic=jobs")),
         LongTurn("turns-delete-ready", _fill, _post(f"/topic/delete{topic}")),
         LongTurn("turns-empty-ready", _fill, _post(f"/channel/empty{of_channel}")),

@@ -3,7 +3,7 @@
 The states of a topic's readers are defined in the readers' packages. A checkpoint holds [number, name, paused, end, distributed
 offset, delayed, readers, config, cursors]:
 * delayed: a list of the messages whose delay is not over, or is over at or past the distributed offset, packed as in
-  nsqd/core/timing/deferred_pages.py, and of the numbers of CHUNK records that hold more of them;
+  nsqd/core/timing/deferred_pages.py, and of the numbers of CHUNK records that hold more of them, as in the state of a channel;
 * readers: each is [kind, ...], where the kind determines the rest;
 * config: the topic's own settings by name (shared/topic_config.py);
 * cursors: (name, offset, owner, hold, hold_bytes, updated).
@@ -31,7 +31,7 @@ from nsqd.core.records import RecordKind
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.sequence.finished import Span
 from nsqd.core.sequence.put_batch import JobOptions, unpacked
-from nsqd.core.timing.deferred import pack
+from nsqd.core.timing.deferred import pack, pack_ready
 from nsqd.core.timing.deferred_pages import ENDLESS, DeferredPages, Page, between, page_of, pages_of
 from nsqd.core.timing.pause import Pause, dump_pause, load_pause
 from nsqd.core.topic import Topic
@@ -302,8 +302,7 @@ def state_of(topic: Topic, now: int, written: WrittenChunks | None = None) -> To
     """
     offsets, dedup = topic.offsets, topic.intake.dedup
     written = written or WrittenChunks(topic.number)
-    in_heap, chunks = offsets.delay_queue.waiting.packed()
-    overdue = b"".join([pack(message.ordinal, 0, 0) for message in offsets.delay_queue.overdue])
+    overdue = pack_ready(offsets.delay_queue.overdue)
     lasting = [reader for reader in topic.readers.values() if not reader.ephemeral]
     readers = [READERS[reader.kind].from_reader(reader, written) for reader in lasting]
     dedup.expire_keys(now)
@@ -316,7 +315,7 @@ def state_of(topic: Topic, now: int, written: WrittenChunks | None = None) -> To
         config=topic.config,
         cursors=topic.cursors,
         readers={reader.number: reader for reader in readers},
-        chunks=written.named([in_heap, *chunks, overdue]),
+        chunks=written.named([*offsets.delay_queue.waiting.packed(), overdue]),
         publishers=Publishers(dedup.keys, dedup.producers, dedup.pending),
     )
 

@@ -2,7 +2,8 @@
 
 A topic may have millions of messages that are deferred, came back or are buried. To describe them all in one turn takes tenths
 of a second, and half a dozen copies of them. But nearly all are in chunks that never change (nsqd/core/timing/deferred.py,
-nsqd/core/channel/retry.py), or seldom (nsqd/core/channel/buried.py). So a checkpoint writes these chunks first, one record
+nsqd/core/channel/retry.py), or seldom (nsqd/core/channel/buried.py), or of which is known which messages have left since
+(nsqd/core/channel/inflight.py). So a checkpoint writes these chunks first, one record
 each, over several turns. Then it writes the state of the topic in one turn, as ever: that names a chunk by its number if the
 topic still has that very chunk, and holds all others.
 """
@@ -12,8 +13,10 @@ from typing import TypeAlias
 
 from nsqd.core import records
 from nsqd.core.records import RecordKind
+from nsqd.core.timing.deferred_pages import PackedChunk
 
-NamedChunk: TypeAlias = "int | bytes"  # a chunk, or the number of the CHUNK record that holds it
+# A PackedChunk, where the number of the CHUNK record that holds it may stand instead of the chunk.
+NamedChunk: TypeAlias = "int | bytes | tuple[int | bytes, int | bytes]"
 
 
 class WrittenChunks:
@@ -38,6 +41,10 @@ class WrittenChunks:
                 self._written[id(chunk)] = number, chunk
                 yield RecordKind.CHUNK, records.CHUNK.pack(self._topic, number) + chunk
 
-    def named(self, chunks: Iterable[bytes]) -> list[NamedChunk]:
+    def named(self, chunks: Iterable[PackedChunk]) -> list[NamedChunk]:
         """Return the number instead of each chunk that was written, and the other chunks that are not empty, in their order."""
-        return [self._written[id(chunk)][0] if id(chunk) in self._written else chunk for chunk in chunks if chunk]
+        parts = (chunk if isinstance(chunk, tuple) else (chunk, b"") for chunk in chunks)
+        return [self._name(chunk) if left == b"" else (self._name(chunk), left) for chunk, left in parts if chunk]
+
+    def _name(self, chunk: bytes) -> int | bytes:
+        return self._written[id(chunk)][0] if id(chunk) in self._written else chunk

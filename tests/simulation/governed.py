@@ -40,6 +40,7 @@ class Governed:
         self._groups: defaultdict[str, list[Publish]] = defaultdict(list)
         self._group_of: dict[int, str] = {}  # by number of the publish
         self._is_relaxed = False
+        self._out_together: set[int] = set()  # numbers of the publishes that were delivered without order
 
     def attributes(self, publish: Publish) -> Attributes:
         """Return the attributes of a message that is published now."""
@@ -64,9 +65,16 @@ class Governed:
             self._run.books.counts["delivered before their end"] += 1
 
     def delivered(self, publish: Publish, channel: Channel) -> None:
-        """Judge the place of a message in its group, unless a power cut has brought back that `relax` took the order away."""
+        """Judge the place of a message in its group, unless it was delivered while `relax` took the order away.
+
+        After a failover it may be redelivered together with others of its group that were in flight with it.
+        """
         group = self._group_of.get(publish.number)
-        if group is None or self._is_relaxed or _has_moved(publish) or channel.settings.ordering is not Ordering.GROUP:
+        if group is None or _has_moved(publish):
+            return
+        if self._is_relaxed or channel.settings.ordering is not Ordering.GROUP:
+            self._out_together.add(publish.number)
+        if publish.number in self._out_together:
             return
         self._run.books.counts["delivered in order"] += 1
         for earlier in self._groups[group]:

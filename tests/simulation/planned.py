@@ -219,6 +219,7 @@ class Planned:
             keys = {key for (one, _), keys in self._keys.items() if one == name for key in keys}
             assert plan.is_once, f"lost: {name}"
             assert any(_have(node.broker.logs, keys) for node in self._nodes()), f"lost: {name}"
+            plan.is_over = True  # all nodes are in sync; its log may be closed later, and forget the key
 
     def _nodes(self) -> list[ClusterNode]:
         return [machine.node for machine in self._run.members if machine.node is not None]

@@ -19,6 +19,7 @@ from nsqd.cluster.membership.facts import NO_FACTS, ClusterFacts
 from nsqd.cluster.membership.leader_frames import Hold, Leadership, pack_closed, pack_leaders, unpack_leaders
 from nsqd.cluster.membership.leaders import Leaders
 from nsqd.cluster.membership.members import Membership
+from nsqd.cluster.membership.reports import Reports, clash
 from nsqd.cluster.membership.salvaged import SalvagedTails
 from nsqd.cluster.membership.topic_configs import MOST_VALUE, TopicConfigs
 from nsqd.cluster.wire.frames import FrameKind, PeerError
@@ -28,11 +29,8 @@ from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing
 from nsqd.cluster.wire.part import Part
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.epoch import unpack as unpack_epoch
-from nsqd.core.message.id_ranges import common_number
 
 TICK = 250_000_000  # ns
-# by which the incarnation of a run may exceed those that are known: that of a node without a file is the time in s
-MOST_RUNS_AHEAD = 1 << 33
 MOST_STRANGERS = 64  # accepted connections whose peer has not proved its identity
 SECOND_CONNECTION = "there is a connection already"  # why one of two connections between a pair of nodes is closed
 _ALIVE = 2_000_000_000  # ns: a connection over which bytes came since then works
@@ -86,12 +84,7 @@ class Cluster:
         self._random = random
         self.dials = Dials(credentials.own.address, seeds, random)
         self.is_leaving = False  # this node hands its logs over, and ends
-        # records of another run of a node, by its number, while the known run has a connection here
-        self._withheld: dict[int, Member] = {}
-        # by node number: records of others that a connected node has left or was forgotten
-        self._doubted: dict[int, Member] = {}
-        # numbers of nodes that have closed their connection, or have not had one since this node started
-        self._ended = {record.node.number for record in facts.members} - {self.own.number}
+        self._reports = Reports(self.own, self.membership, self.links)
         self._back_in = 0  # ms: the grace that was announced; 0: none
 
     def add(self, *parts: Part) -> None:
@@ -163,11 +156,7 @@ class Cluster:
         number = link.peer.number
         if self.links.get(number) is link:
             del self.links[number]
-            if by_peer:
-                self._ended.add(number)
-            record = self._withheld.pop(number, None)
-            if record is not None:
-                self._pass_on(link, self.membership.merge([record], now))
+            self._pass_on(link, self.membership.merge(self._reports.disconnected(number, by_peer), now))
         for part in self.parts:
             part.closed(link)
 
@@ -193,9 +182,8 @@ class Cluster:
         self.strangers.remove(link)
         self.links[peer.number] = link
         self.membership.proved.add(peer.number)
-        self._doubted.pop(peer.number, None)
         self.refusals.pop(peer.number, None)
-        self._ended.discard(peer.number)
+        self._reports.connected(peer.number)
         self._pass_on(link, self.membership.merge([Member(peer)], now))
         self.membership.note_contact(peer.number, now)
         if self._back_in:
@@ -212,30 +200,15 @@ class Cluster:
             raise PeerError(
                 f"node {same.number} at {same.address} has the same log: one directory is a copy of the other"
             )
-        clash = self._clash(peer)
-        if clash:
-            raise PeerError(clash)
+        if why := clash(self.membership, peer):
+            raise PeerError(why)
         known = self.membership.records.get(number)
         if known is None or known == Member(peer):
             return
         if not Member(peer).is_later_than(known):
             raise Superseded(_why_not(known, peer), known)
-        is_gone = self.membership.is_going(number) or (number in self._ended and known.node.address == peer.address)
-        if known.standing is Standing.MEMBER and known.node != peer and not is_gone:
+        if known.standing is Standing.MEMBER and known.node != peer and not self._reports.has_ended(known.node, peer):
             raise PeerError(f"node number {number} is that of the node at {known.node.address}, which may be alive")
-
-    def _clash(self, node: NodeIdentity) -> str:
-        """Return the reason why the message ids in a node's log exclude it from the cluster, or ""."""
-        for other in self.membership.members:
-            number = common_number(node.ids, other.ids) if other.number != node.number else None
-            if number is not None:
-                guest, host = (other, node) if number == node.number else (node, other)
-                return (
-                    f"node {guest.number} must first be drained: its log has messages with ids of node number {number}, and so"
-                    f" has that of node {host.number}. Consume them on node {guest.number}, or publish them again with"
-                    f" nsq_to_nsq, and start it again; it is at {guest.address}, the other at {host.address}"
-                )
-        return ""
 
     def _note_refusal(self, link: Link) -> None:
         peer, is_second = link.handshake.peer, link.closing.endswith(SECOND_CONNECTION)
@@ -245,59 +218,12 @@ class Cluster:
             self.refusals[peer.number] = peer.address, link.closing
 
     def receive_members(self, link: Link, records: list[Member], now: int) -> None:
-        records = self._within_room([record for record in records if self._is_plausible(link, record)])
+        records = self._reports.possible(link, records)
         contradiction = self.membership.contradiction(records)
         if contradiction is not None:
             self.refused_itself = _why_not(contradiction, self.own)
             self.highest = max(self.highest, contradiction.node.incarnation)
-        logs = {node.log_id: node.number for node in self.membership.members}
-        believed = []
-        for record in records:
-            number = record.node.number
-            is_member = record.standing is Standing.MEMBER
-            if logs.get(record.node.log_id, number) != number or (is_member and self._clash(record.node)):
-                continue
-            other = self.links.get(number)
-            if other is not None and other.peer != record.node and not self._is_believed(record, other.peer):
-                known = self._withheld.get(number)
-                if known is None or record.is_later_than(known):
-                    self._withheld[number] = record
-                continue
-            believed.append(record)
-        self._pass_on(link, self.membership.merge(believed, now))
-
-    def _within_room(self, records: list[Member]) -> list[Member]:
-        """Leave out unproved members, as far as there are too many of them."""
-        room, known = self.membership.room(), self.membership.records
-        new = [record for record in records if record.standing is Standing.MEMBER and record.node.number not in known]
-        return [record for record in records if record not in new[room:]] if len(new) > room else records
-
-    def _is_plausible(self, link: Link, record: Member) -> bool:
-        """Return False if a node's record of another one is impossible, or only that node may send it."""
-        node, known = record.node, self.membership.records.get(record.node.number)
-        latest = max(self.own.incarnation, known.node.incarnation if known is not None else 0)
-        if node.incarnation > latest + MOST_RUNS_AHEAD:
-            return False
-        other = self.links.get(node.number)
-        if other is None or other is link or record.standing is Standing.MEMBER:
-            return True
-        if self.membership.is_going(node.number) or other.peer is None or other.peer.log_id != node.log_id:
-            return True
-        self._doubted[node.number] = record
-        return False
-
-    def _take_doubted(self, now: int) -> None:
-        """Accept that nodes are gone which were connected when others reported it, and are suspected now."""
-        for number in self._doubted.keys() & self.membership.suspected:
-            self._pass_on(None, self.membership.merge([self._doubted.pop(number)], now))
-
-    def _is_believed(self, record: Member, connected: NodeIdentity | None) -> bool:
-        """Return True if a record is accepted though another run of its node is `connected`: that run ends, or is not meant."""
-        if self.membership.is_going(record.node.number):
-            return True
-        is_of_log = connected is not None and connected.log_id == record.node.log_id
-        is_older = connected is not None and record.node.incarnation < connected.incarnation
-        return record.standing is Standing.FORGOTTEN and (is_of_log or is_older)
+        self._pass_on(link, self.membership.merge(self._reports.accepted(records), now))
 
     def _pass_on(self, source: Link | None, news: list[Member]) -> None:
         """Forward records to all peers except their source. A connection to a node that is gone ends."""
@@ -319,7 +245,7 @@ class Cluster:
         known = self.membership.records[number]
         if known.node is self.own or number in self.links or self.membership.is_awaited(number):
             raise ValueError(f"node {number} may be up")
-        self._withheld.pop(number, None)
+        self._reports.forget(number)
         self._pass_on(None, self.membership.merge([replace(known, standing=Standing.FORGOTTEN)], now))
 
     def leave(self) -> None:
@@ -451,7 +377,7 @@ class Cluster:
             for link in self.links.values():
                 link.received_at = now
         silent = self.membership.check_silence(now)
-        self._take_doubted(now)
+        self._pass_on(None, self.membership.merge(self._reports.suspected(), now))
         self.membership.drop_unproved(now)
         for link in self.links.values():
             if now - link.received_at >= self._suspect_after:

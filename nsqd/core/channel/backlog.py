@@ -34,12 +34,12 @@ class GroupBatch:
 
     __slots__ = ("extents", "groups", "ordinals")
 
-    def __init__(self, ordinals: list[int] | range, extents: Sequence[Extent], groups: Sequence[bytes] = ()) -> None:
+    def __init__(self, ordinals: list[int] | range, extents: Sequence[Extent], groups: Sequence[int] = ()) -> None:
         self.ordinals = ordinals  # ascending
         self.extents = extents  # that have them, ascending
         self.groups = groups  # of each message; (): the backlog has them by ordinal
 
-    def heads(self) -> dict[int, bytes]:
+    def heads(self) -> dict[int, int]:
         """Return the groups by ordinal, as far as the backlog does not have them."""
         return dict(zip(self.ordinals, self.groups, strict=False))
 
@@ -132,21 +132,21 @@ class Backlog:
     def expect_heads(self, out: Iterable[int], waiting: Iterable[int]) -> None:
         """Take these messages as heads of their groups: they are in flight already, or they wait for a time or are buried."""
 
-    def ended(self, ordinals: Sequence[int], groups: Sequence[bytes]) -> bool:
+    def ended(self, ordinals: Sequence[int], groups: Sequence[int]) -> bool:
         """Let the groups continue of those messages that are heads. Return True if any can.
 
         `groups`: of each message; (): the backlog has them by ordinal.
         """
         return False
 
-    def keep_heads(self, heads: Mapping[int, bytes]) -> None:
+    def keep_heads(self, heads: Mapping[int, int]) -> None:
         """Keep the groups of heads by ordinal: they are neither finished nor in flight in a run that has them."""
 
     def came_back(self, ordinal: int) -> bool:
         """Let the group of a message continue that is in flight no longer, unless groups are ordered. Return True if it can."""
         return False
 
-    def check_groups(self, out: Iterable[bytes]) -> None:
+    def check_groups(self, out: Iterable[int]) -> None:
         """Raise AssertionError unless each group with a head is known. `out`: those that runs in flight have."""
 
     def release_due(self, now: int) -> None:

@@ -199,7 +199,7 @@ class Channel:
         held = self.buried.ordinals() if self.settings.on_bury is OnBury.HOLD else ()
         self.backlog.expect_heads(in_flight, [*waiting, *held])
 
-    def ended(self, ordinals: Sequence[int], groups: Sequence[bytes] = ()) -> None:
+    def ended(self, ordinals: Sequence[int], groups: Sequence[int] = ()) -> None:
         """Let the groups of messages continue, if groups matter: the messages are finished. `groups`: see Backlog.ended."""
         if self.backlog.is_grouped and self.backlog.ended(ordinals, groups):
             self.wake()
@@ -667,6 +667,7 @@ class Channel:
 
     def frozen_chunks(self) -> Iterator[bytes]:
         yield from self.deferred.frozen_chunks()
+        yield from self.in_flight.frozen_chunks()
         yield from self.backlog.frozen_chunks()
         yield from self.buried.frozen_chunks()
 

@@ -19,6 +19,7 @@ from itertools import chain, islice
 
 from nsqd.core.channel.backlog import Backlog, GroupBatch, ReadyMessages
 from nsqd.core.channel.groups import GroupedBacklog, is_full, kept
+from nsqd.core.sequence.extent import NO_GROUP
 from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.throttle import BURST, UNLIMITED
@@ -60,16 +61,16 @@ class LimitedBacklog(GroupedBacklog):
 
     def _forget_groups(self) -> None:
         super()._forget_groups()
-        self._out: dict[bytes, int] = {}  # messages in flight or about to be, by group
+        self._out: dict[int, int] = {}  # messages in flight or about to be, by group
         # the next messages of noisy groups, the group whose turn it is first; a group is in `_behind` or here
-        self._late: dict[bytes, deque[int]] = {}
+        self._late: dict[int, deque[int]] = {}
         self._late_count = 0  # messages in `_late`
         # when each group has spent what its rate allows, without a burst (monotonic ns); groups are forgotten later
-        self._spent: dict[bytes, int] = {}
+        self._spent: dict[int, int] = {}
         # with a rate: the message of each group that was freed and is still to be delivered, by group
-        self._unspent: dict[bytes, int] = {}
-        self._dues: list[tuple[int, bytes]] = []  # a heap: when groups that are held back for their rate may continue
-        self._awaited: set[bytes] = set()  # the groups in it
+        self._unspent: dict[int, int] = {}
+        self._dues: list[tuple[int, int]] = []  # a heap: when groups that are held back for their rate may continue
+        self._awaited: set[int] = set()  # the groups in it
 
     @property
     def held_count(self) -> int:  # type: ignore[override]
@@ -77,7 +78,7 @@ class LimitedBacklog(GroupedBacklog):
 
     # messages in flight
 
-    def _becomes_head(self, group: bytes, ordinal: int) -> bool:
+    def _becomes_head(self, group: int, ordinal: int) -> bool:
         if not group or ordinal in self._heads:
             if self._unspent.get(group) == ordinal:
                 del self._unspent[group]
@@ -90,15 +91,15 @@ class LimitedBacklog(GroupedBacklog):
         self._spend(group)
         return True
 
-    def _expect_head(self, group: bytes, ordinal: int) -> None:
+    def _expect_head(self, group: int, ordinal: int) -> None:
         if group and ordinal not in self._heads:
             self._heads[ordinal] = group
             self._out[group] = self._out.get(group, 0) + 1
 
-    def keep_heads(self, heads: Mapping[int, bytes]) -> None:
+    def keep_heads(self, heads: Mapping[int, int]) -> None:
         """Do nothing: all heads are known by ordinal."""
 
-    def _choose(self, groups: list[bytes], count: int) -> list[int]:
+    def _choose(self, groups: list[int], count: int) -> list[int]:
         held: list[int] = []
         behind = self._behind
         for ordinal, group in enumerate(groups, self.cursor):
@@ -114,7 +115,7 @@ class LimitedBacklog(GroupedBacklog):
             held.append(ordinal)
         return held
 
-    def _free(self, groups: list[bytes]) -> None:
+    def _free(self, groups: list[int]) -> None:
         for group in groups:
             first = self._behind[group][0]
             self._expect_head(group, first)
@@ -129,7 +130,7 @@ class LimitedBacklog(GroupedBacklog):
                 self._becomes_head(self._heads[ordinal], ordinal)
         return taken
 
-    def _spend(self, group: bytes) -> None:
+    def _spend(self, group: int) -> None:
         """Note that a message of the group is delivered next."""
         if self._rate:
             now = self._clock()
@@ -138,7 +139,7 @@ class LimitedBacklog(GroupedBacklog):
                 self._spent = {one: spent for one, spent in self._spent.items() if spent > now}
                 self._clean_at = 2 * len(self._spent) + LEAST_CLEANED  # at most as many are kept as were looked at
 
-    def _is_open(self, group: bytes) -> bool:
+    def _is_open(self, group: int) -> bool:
         """Return True if the limits let one more message of the group be in flight, and none is about to be."""
         return (
             group not in self._unspent
@@ -146,10 +147,10 @@ class LimitedBacklog(GroupedBacklog):
             and self._opens_at(group) <= self._clock()
         )
 
-    def _opens_at(self, group: bytes) -> int:
+    def _opens_at(self, group: int) -> int:
         return self._spent.get(group, 0) - BURST
 
-    def _is_noisy(self, group: bytes) -> bool:
+    def _is_noisy(self, group: int) -> bool:
         out = self._out.get(group, 0) if self._fair else 0
         return out >= NOISY and out * SHARE > len(self._heads)
 
@@ -164,7 +165,7 @@ class LimitedBacklog(GroupedBacklog):
         else:
             Backlog.put_back(self, message)
 
-    def _hold_back(self, group: bytes, ordinal: int) -> None:
+    def _hold_back(self, group: int, ordinal: int) -> None:
         if group in self._late or (group not in self._behind and self._is_open(group)):
             self._late.setdefault(group, deque()).append(ordinal)
             self._late_count += 1
@@ -173,7 +174,7 @@ class LimitedBacklog(GroupedBacklog):
         if len(self._behind[group]) == 1:
             self._await_rate(group)
 
-    def _await_rate(self, group: bytes) -> None:
+    def _await_rate(self, group: int) -> None:
         """Have a group that is held back continue when its rate allows that, unless it waits for another limit."""
         due = self._opens_at(group)
         if due > self._clock() and self._out.get(group, 0) < self._most and group not in self._awaited:
@@ -191,7 +192,7 @@ class LimitedBacklog(GroupedBacklog):
             self._awaited.remove(group)
             self._continue(group)
 
-    def ended(self, ordinals: Sequence[int], groups: Sequence[bytes]) -> bool:
+    def ended(self, ordinals: Sequence[int], groups: Sequence[int]) -> bool:
         before = self.held_count
         for ordinal in ordinals:
             for group in self._ended_heads((ordinal,)):
@@ -207,7 +208,7 @@ class LimitedBacklog(GroupedBacklog):
     def came_back(self, ordinal: int) -> bool:
         return not self.is_ordered and self.ended((ordinal,), ())
 
-    def _continue(self, group: bytes) -> None:
+    def _continue(self, group: int) -> None:
         """Let messages of a group leave that is held back, as its limits allow."""
         while group in self._behind and self._is_open(group):
             if self._is_noisy(group):
@@ -228,12 +229,12 @@ class LimitedBacklog(GroupedBacklog):
             self._behind.pop(group, None)
             self._left_late(group, queue)
 
-    def _quiet_late(self) -> bytes | None:
+    def _quiet_late(self) -> int | None:
         """Return a group of `_late` that is noisy no longer and not limited. Fewer than SHARE groups can be noisy at a time."""
         groups = islice(self._late, SHARE)
         return next((group for group in groups if self._is_open(group) and not self._is_noisy(group)), None)
 
-    def _left_late(self, group: bytes, queue: deque[int]) -> None:
+    def _left_late(self, group: int, queue: deque[int]) -> None:
         """Note that a message has left the queue of a noisy group, and let others have their turns."""
         self._late_count -= 1
         del self._late[group]
@@ -262,7 +263,7 @@ class LimitedBacklog(GroupedBacklog):
             self._spend(group)
         return taken
 
-    def _hold_back_head(self, group: bytes, message: Message) -> None:
+    def _hold_back_head(self, group: int, message: Message) -> None:
         """Hold back the head of an ordered group, which came back before the rate of the group allows its next delivery."""
         self._came_back[message.ordinal] = message
         queue = self._late[group] if group in self._late else self._behind.setdefault(group, deque())
@@ -317,8 +318,8 @@ class LimitedBacklog(GroupedBacklog):
         assert not self._behind.keys() & self._late.keys()
         assert all(self._heads[ordinal] == group for group, ordinal in self._unspent.items())
 
-    def check_groups(self, out: Iterable[bytes]) -> None:
-        assert self._out.keys() >= {*out} - {b""}
+    def check_groups(self, out: Iterable[int]) -> None:
+        assert self._out.keys() >= {*out} - {NO_GROUP}
 
     def __repr__(self) -> str:
         return f"<LimitedBacklog from {self.cursor}, {len(self._out)} groups out, {self.queued_count} held back>"

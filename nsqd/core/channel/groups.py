@@ -22,7 +22,7 @@ from nsqd.core.channel.backlog import Backlog, GroupBatch, ReadyMessages
 from nsqd.core.channel.queued import QueuedBacklog
 from nsqd.core.channel.retry import RetryQueue
 from nsqd.core.message.frame import ID
-from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.extent import NO_GROUP, Extent
 from nsqd.core.sequence.journal import ReaderJournal
 from nsqd.core.timing.deferred import Message
 
@@ -45,14 +45,14 @@ class GroupedBacklog(QueuedBacklog):
         self._forget_groups()
 
     def _forget_groups(self) -> None:
-        self._more_heads: dict[bytes, int] = {}  # heads but one, of groups that were not in order before
+        self._more_heads: dict[int, int] = {}  # heads but one, of groups that were not in order before
         # ordinals of heads whose groups are still to be read, descending: the last one is read next
         self._unknown: dict[int, None] = {}
-        self._heads: dict[int, bytes] = {}  # the group of each head that no run in flight has, by ordinal
-        self._groups: set[bytes] = set()  # those with a head
+        self._heads: dict[int, int] = {}  # the group of each head that no run in flight has, by ordinal
+        self._groups: set[int] = set()  # those with a head
         # (first, groups) of the messages of the sequence that were looked at last, some of which may be next
-        self._known: tuple[int, list[bytes]] = 0, []
-        self._behind: dict[bytes, deque[int]] = {}  # ordinals of the messages that are held back, by group
+        self._known: tuple[int, list[int]] = 0, []
+        self._behind: dict[int, deque[int]] = {}  # ordinals of the messages that are held back, by group
         # ordinals of messages that were held back, are heads now, and are delivered next, ascending
         self._freed: list[int] = []
         self._came_back: dict[int, Message] = {}  # those that are held back after a delivery
@@ -82,15 +82,15 @@ class GroupedBacklog(QueuedBacklog):
                 self._expect_head(extent.group_of(ordinal), ordinal)
         return not self._unknown
 
-    def _expect_head(self, group: bytes, ordinal: int) -> None:
+    def _expect_head(self, group: int, ordinal: int) -> None:
         if not self._becomes_head(group, ordinal):
             self._heads[ordinal] = group
             self._more_heads[group] = self._more_heads.get(group, 0) + 1
 
-    def keep_heads(self, heads: Mapping[int, bytes]) -> None:
+    def keep_heads(self, heads: Mapping[int, int]) -> None:
         self._heads.update((ordinal, group) for ordinal, group in heads.items() if group)
 
-    def _becomes_head(self, group: bytes, ordinal: int) -> bool:
+    def _becomes_head(self, group: int, ordinal: int) -> bool:
         """Return True if a message may be delivered: it has no group, or is the head of its group now."""
         if not group or ordinal in self._heads:
             return True
@@ -159,7 +159,7 @@ class GroupedBacklog(QueuedBacklog):
         groups = self._next_groups(extent, start, min(start + max(count, LOOKED_AT_ONCE), most))
         return self._pop_heads(extent, groups, count) if any(groups) else super()._pop_stretch(extent, count)
 
-    def _next_groups(self, extent: Extent, first: int, end: int) -> list[bytes]:
+    def _next_groups(self, extent: Extent, first: int, end: int) -> list[int]:
         """Return the groups of messages first..end of the sequence. The last of them may be asked for again."""
         if end - first > LOOKED_AT_ONCE:
             return extent.groups(first, end)
@@ -169,7 +169,7 @@ class GroupedBacklog(QueuedBacklog):
             start, self._known = first, (first, known)
         return known[first - start : end - start]
 
-    def _pop_heads(self, extent: Extent, groups: list[bytes], count: int) -> ReadyMessages | None:
+    def _pop_heads(self, extent: Extent, groups: list[int], count: int) -> ReadyMessages | None:
         """Take up to `count` of the next messages that may be delivered. `groups`: of all that may be looked at."""
         held = self._choose(groups, count)
         first, size = self.cursor, min(len(groups), count + len(held))
@@ -189,7 +189,7 @@ class GroupedBacklog(QueuedBacklog):
             ids = b"".join([frame[ID] for frame in frames])
         return (GroupBatch(ordinals, (extent,), groups), ordinals[0], frames, ids, extent) if ordinals else None
 
-    def _choose(self, groups: list[bytes], count: int) -> list[int]:
+    def _choose(self, groups: list[int], count: int) -> list[int]:
         """Take up to `count` of the next messages: those of no group, and the heads. Hold back the others before the last one.
 
         Return the ordinals of those that are held back, ascending. `groups`: of all that may be looked at.
@@ -225,7 +225,7 @@ class GroupedBacklog(QueuedBacklog):
         self._note_queued(1)
         return None
 
-    def _hold_back(self, group: bytes, ordinal: int) -> None:
+    def _hold_back(self, group: int, ordinal: int) -> None:
         self._behind.setdefault(group, deque()).append(ordinal)
 
     def untake_batch(self, batch: GroupBatch) -> None:
@@ -241,7 +241,7 @@ class GroupedBacklog(QueuedBacklog):
 
     # ends
 
-    def ended(self, ordinals: Sequence[int], groups: Sequence[bytes]) -> bool:
+    def ended(self, ordinals: Sequence[int], groups: Sequence[int]) -> bool:
         groups, behind = groups or self._ended_heads(ordinals), self._behind
         if self._more_heads:
             groups = [group for group in groups if not self._has_more_heads(group)]
@@ -251,21 +251,21 @@ class GroupedBacklog(QueuedBacklog):
         self._free(waiting)
         return bool(waiting)
 
-    def _has_more_heads(self, group: bytes) -> bool:
+    def _has_more_heads(self, group: int) -> bool:
         """Return True if the group has other heads than one that has ended."""
         more = self._more_heads.pop(group, 0)
         if more > 1:
             self._more_heads[group] = more - 1
         return more > 0
 
-    def _ended_heads(self, ordinals: Sequence[int]) -> list[bytes]:
+    def _ended_heads(self, ordinals: Sequence[int]) -> list[int]:
         """Forget those of these messages that are heads, and expect no others of them as heads. Return their groups."""
         if self._unknown:
             for ordinal in ordinals:
                 self._unknown.pop(ordinal, None)
-        return [group for group in map(self._heads.pop, ordinals, repeat(b"")) if group]
+        return [group for group in map(self._heads.pop, ordinals, repeat(NO_GROUP)) if group]
 
-    def _free(self, groups: list[bytes]) -> None:
+    def _free(self, groups: list[int]) -> None:
         """Make the first message that is held back of each group the head, which is delivered next."""
         if not groups:
             return
@@ -308,8 +308,8 @@ class GroupedBacklog(QueuedBacklog):
         assert self._heads.keys() >= set(self._freed)
         assert all(self._behind.values())
 
-    def check_groups(self, out: Iterable[bytes]) -> None:
-        assert {*self._heads.values(), *out} - {b""} == self._groups >= self._behind.keys()
+    def check_groups(self, out: Iterable[int]) -> None:
+        assert {*self._heads.values(), *out} - {NO_GROUP} == self._groups >= self._behind.keys()
 
     def __repr__(self) -> str:
         return f"<GroupedBacklog from {self.cursor}, {len(self._groups)} groups, {self.held_count} held back>"
@@ -330,6 +330,6 @@ def is_full(backlog: Backlog) -> bool:
     return backlog.queued_count >= MOST_HELD
 
 
-def kept(queues: dict[bytes, deque[int]], keep: Callable[[int], bool]) -> dict[bytes, deque[int]]:
+def kept(queues: dict[int, deque[int]], keep: Callable[[int], bool]) -> dict[int, deque[int]]:
     """Return queues without the ordinals that `keep` refuses. Queues of which nothing is left are left out."""
     return {group: left for group, queue in queues.items() if (left := deque(filter(keep, queue)))}

@@ -6,6 +6,7 @@ dict finds by id. This file does not know why a message comes or goes: the chann
 consumer, has the numbers that this file keeps of the messages in flight there.
 """
 
+from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +16,8 @@ from struct import unpack
 from typing import Protocol
 
 from nsqd.core.message.frame import ID_SIZE
-from nsqd.core.timing.deferred import Message
+from nsqd.core.timing.deferred import CHUNK_BYTES, PAGED_SIZE, Message, counts_of
+from nsqd.core.timing.deferred_pages import PackedChunk, packed_alike, page_of, remaining
 from nsqd.core.timing.duequeue import SLACK, DueQueue
 
 NOT_IN_FLIGHT = "ID not in flight"
@@ -45,8 +47,8 @@ class Run:
     """
 
     __slots__ = (
-        "attempts", "batch", "deadline", "delivered", "failures", "first", "groups", "handle", "head", "ids", "last", "loose",
-        "order", "owner", "reached", "stamps",
+        "attempts", "batch", "deadline", "delivered", "failures", "first", "gone", "groups", "handle", "head", "ids", "last",
+        "loose", "order", "owner", "reached", "stamps",
     )  # fmt: skip
 
     def __init__(
@@ -66,9 +68,11 @@ class Run:
         self.head = 0  # index into `ids`, in messages; those before it are no longer in flight
         self.batch: list[int] | range = range(0)  # ordinals of the messages with `ids`, ascending, if it is a batch
         # of the messages with `ids`, if their groups are ordered, unless the backlog has them by ordinal: see groups.py
-        self.groups: Sequence[bytes] = ()
+        self.groups: Sequence[int] = ()
         self.stamps = stamps  # publish times, 8 bytes for each of the messages with `ids`; b"": not measured
         self.loose: dict[bytes, int] | None = None
+        # where ordinals are noted of messages that were packed for a checkpoint, and are no longer in flight
+        self.gone: array[int] | None = None
 
     def holds(self, message_id: bytes) -> bool:
         """Return True if the message is in flight in this run and the run has not fallen apart."""
@@ -103,11 +107,11 @@ class Run:
         at = self._index(ordinal) * STAMP_SIZE
         return self.stamps[at : at + STAMP_SIZE]
 
-    def groups_of(self, first: int, count: int) -> Sequence[bytes]:
+    def groups_of(self, first: int, count: int) -> Sequence[int]:
         """Return the groups of `count` messages from ordinal `first` on; () if the run does not have them."""
         return self.groups[(at := self._index(first)) : at + count] if self.groups else ()
 
-    def groups_in_flight(self) -> Sequence[bytes]:
+    def groups_in_flight(self) -> Sequence[int]:
         """Return the groups of those messages that are in flight, as far as the run has them."""
         return [self.groups[self._index(ordinal)] for ordinal in self.ordinals()] if self.groups else ()
 
@@ -146,7 +150,9 @@ class Run:
 class InFlight:
     """All messages of a channel that are in flight, by owner, by deadline and by id."""
 
-    __slots__ = ("_batches", "_by_deadline", "_fresh", "_loose", "_loose_runs", "count", "next_due")
+    __slots__ = (
+        "_batches", "_by_deadline", "_chunks", "_fresh", "_loose", "_loose_runs", "_packed_until", "count", "next_due",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.count = 0  # number of messages in all runs
@@ -156,6 +162,9 @@ class InFlight:
         self._loose_runs: dict[DeliveryOwner, set[Run]] = {}  # those runs, and batches, by owner
         # All first deliveries in flight, and some that are over, with ascending ids. `why_not` searches them for a message.
         self._fresh: list[Run] = []
+        # messages that were packed for the checkpoint in progress, and ordinals of those that have left since, in chunks
+        self._chunks: list[tuple[bytes, array[int]]] = []
+        self._packed_until = 0  # runs with lower handles are in the chunks
         self.next_due = self._by_deadline.next_due  # the earliest deadline (monotonic ns)
 
     # putting messages in
@@ -181,7 +190,7 @@ class InFlight:
         self,
         owner: DeliveryOwner,
         ordinals: list[int] | range,
-        groups: Sequence[bytes],
+        groups: Sequence[int],
         ids: bytes,
         now: int,
         deadline: int,
@@ -263,6 +272,8 @@ class InFlight:
             owner.answered, owner.answered_at = run.order, run.delivered
         del self._batches[first]
         count = size // ID_SIZE
+        if run.gone is not None:
+            run.gone.extend(run.batch[head : head + count])
         run.head += count
         if len(run):
             self._batches[run.next_id()] = run
@@ -302,6 +313,9 @@ class InFlight:
 
     def put_back(self, run: Run) -> None:
         """Put a run from `take_due` that still has messages back into the queue, with the deadline that it has."""
+        if run.gone is not None:
+            run.gone.extend(run.ordinals())
+            run.gone = None
         run.handle = self._by_deadline.push(run.deadline, run)
 
     def expire(self, run: Run, limit: int) -> list[int]:
@@ -331,6 +345,40 @@ class InFlight:
         self._batches.clear()
         self._loose_runs.clear()
         self._fresh.clear()
+        self._chunks, self._packed_until = [], 0
+
+    # checkpoints
+
+    def frozen_chunks(self) -> Iterator[bytes]:
+        """Pack messages until `packed` is called, except for the last ones. Yield each chunk as it is packed.
+
+        Messages may come and go between two chunks.
+        """
+        chunks = self._chunks
+        part: list[Run] = []
+        count = 0
+        for handle in self._by_deadline.handles(self._packed_until):
+            run = self._by_deadline.get(handle)
+            if run is None:
+                continue
+            part.append(run)
+            count += len(run)
+            if count >= CHUNK_BYTES // PAGED_SIZE:
+                chunks.append((_packed(part), array("q")))
+                for one in part:
+                    one.gone = chunks[-1][1]
+                self._packed_until = handle + 1
+                yield chunks[-1][0]
+                if chunks is not self._chunks:
+                    return
+                part, count = [], 0
+
+    def packed(self) -> list[PackedChunk]:
+        """Return all messages packed, 24 bytes each, and forget the chunks: the next checkpoint packs them again."""
+        since = map(self._by_deadline.get, self._by_deadline.handles(self._packed_until))
+        rest = _packed(filter(None, since))
+        chunks, self._chunks, self._packed_until = self._chunks, [], 0
+        return [*((chunk, gone.tobytes()) for chunk, gone in chunks), rest]
 
     # queries
 
@@ -366,6 +414,8 @@ class InFlight:
     def _advance(self, run: Run, count: int) -> None:
         """Take out the first `count` messages of a run, which is in order and the first of its owner."""
         owner = run.owner
+        if run.gone is not None:
+            run.gone.extend(range(run.first + run.head, run.first + run.head + count))
         run.head += count
         owner.in_flight -= count
         self.count -= count
@@ -380,6 +430,8 @@ class InFlight:
         """Take a message out of a run that has fallen apart, and return its ordinal."""
         del self._loose[message_id]
         ordinal = run.split_run().pop(message_id)
+        if run.gone is not None:
+            run.gone.append(ordinal)
         self._note_taken(run, 1)
         return ordinal
 
@@ -433,6 +485,9 @@ class InFlight:
             (name, id(run)) for run in runs for name in run.loose or ()
         }
         assert self._batches == {run.next_id(): run for run in runs if run.batch and run.loose is None}
+        packed = page_of(b"".join([remaining(chunk, gone.tobytes()) for chunk, gone in self._chunks]))
+        early = [run.ordinals() for run in runs if run.handle < self._packed_until]
+        assert sorted(packed[::3]) == sorted(chain.from_iterable(early))
         last_ids = [run.last for run in self._fresh]
         assert last_ids == sorted(last_ids)
         fresh = set(map(id, self._fresh))
@@ -447,6 +502,14 @@ class InFlight:
 
     def __repr__(self) -> str:
         return f"<InFlight: {self.count} in {len(self._by_deadline)} runs>"
+
+
+def _packed(runs: Iterable[Run]) -> bytes:
+    """Return the messages of these runs packed, all due at once."""
+    ordinals: dict[int, list[int]] = {}  # by counts
+    for run in runs:
+        ordinals.setdefault(counts_of(run.attempts, run.failures), []).extend(run.ordinals())
+    return b"".join([packed_alike(alike, counts) for counts, alike in ordinals.items()])
 
 
 def split_ids(ids: bytes) -> list[bytes]:

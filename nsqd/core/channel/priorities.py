@@ -25,12 +25,12 @@ from operator import itemgetter
 
 from nsqd.core.channel.backlog import END_OF_ALL, Backlog, ReadyMessages
 from nsqd.core.channel.queued import QueuedBacklog
-from nsqd.core.channel.retry import RetryQueue, packed_entries
+from nsqd.core.channel.retry import RetryQueue
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.sequence.ahead import Ahead
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import ReaderJournal
-from nsqd.core.timing.deferred import Message
+from nsqd.core.timing.deferred import Message, pack_ready
 from penstock.protocol.headers import MOST_PRIORITY, USUAL_PRIORITY
 
 SHARE = 16
@@ -269,7 +269,7 @@ class PriorityBacklog(QueuedBacklog):
         return (message for _, message in chain(self._unsorted.entries(), *self._queues))
 
     def packed(self) -> list[bytes]:
-        queued = packed_entries(chain.from_iterable(self._queues))
+        queued = pack_ready(message for _, message in chain.from_iterable(self._queues))
         return [queued, *self._unsorted.packed(), *self.retry.packed()]
 
     def frozen_chunks(self) -> list[bytes]:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 
 from nsqd.core.channel.backlog import Backlog
-from nsqd.core.channel.retry import RetryQueue, packed_entries
+from nsqd.core.channel.retry import RetryQueue
 from nsqd.core.sequence.ahead import Ahead
 from nsqd.core.sequence.journal import ReaderJournal
-from nsqd.core.timing.deferred import Message
+from nsqd.core.timing.deferred import Message, pack_ready
 
 
 class QueuedBacklog(Backlog):
@@ -66,7 +66,7 @@ class QueuedBacklog(Backlog):
         yield from islice(self._queued(), max(0, start - self.retry.size), None)
 
     def packed(self) -> list[bytes]:
-        return [packed_entries((0, message) for message in self._queued()), *super().packed()]
+        return [pack_ready(self._queued()), *super().packed()]
 
     def check(self) -> None:
         super().check()

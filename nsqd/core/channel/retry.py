@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import compress, islice
 from typing import TypeAlias
 
-from nsqd.core.timing.deferred import CHUNK_BYTES, PAGED_SIZE, Message, message_of, pack, unpack
+from nsqd.core.timing.deferred import CHUNK_BYTES, PAGED_SIZE, Message, message_of, pack, pack_ready, unpack
 
 Entry: TypeAlias = tuple[int, Message]  # (position, message), of which the owner of the queue gives the first a meaning
 # packed messages, all of which are due at once; their positions
@@ -97,7 +97,7 @@ class RetryQueue(deque[Entry]):
 
     def packed(self) -> list[bytes]:
         """Return all messages packed, in their order."""
-        return [packed_entries(self), *self.frozen_chunks(), bytes(self._last[0])]
+        return [pack_ready(message for _, message in self), *self.frozen_chunks(), bytes(self._last[0])]
 
     def frozen_chunks(self) -> list[bytes]:
         """Return the chunks that never change."""
@@ -108,11 +108,6 @@ class RetryQueue(deque[Entry]):
         assert sum(1 for _ in self.entries()) == len(self) + self.packed_count
         assert self or not self.packed_count
         assert all(isinstance(packed, bytes) for packed, _ in self._chunks)
-
-
-def packed_entries(entries: Iterable[Entry]) -> bytes:
-    """Return messages packed, 24 bytes each."""
-    return b"".join([pack(message.ordinal, 0, message.counts) for _, message in entries])
 
 
 def _entries(chunk: _Chunk) -> Iterator[Entry]:

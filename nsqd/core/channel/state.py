@@ -10,7 +10,8 @@ Times are ns of one clock, which is the log's clock for states that come from th
 
 A checkpoint holds [number, name, paused, start, cursor, holes, pages, buried]: holes are the spans (first, end) from the cursor
 on that are passed, pages are as in nsqd/core/timing/deferred_pages.py, and buried is a list of chunks as in buried.py. A number
-instead of a page or a chunk is that of the CHUNK record that holds it.
+instead of a page or a chunk is that of the CHUNK record that holds it; instead of a page may stand [page or number, messages
+that have left it], see `remaining` in deferred_pages.py.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ from nsqd.core.timing.deferred_pages import (
     between,
     due_soon,
     in_order,
-    packed_alike,
     pages_of,
     shifted,
 )
@@ -213,12 +213,7 @@ class ChannelState(ReaderState):
         belong to the topic's state.
         """
         assert isinstance(reader, Channel)
-        timer_heap, pages = reader.deferred.packed()
         passed = Finished(reader.backlog.cursor, reader.backlog.holes)
-        in_flight: dict[int, list[int]] = {}  # ordinals by counts
-        for run in reader.in_flight.runs():
-            in_flight.setdefault(counts_of(run.attempts, run.failures), []).extend(run.ordinals())
-        again = b"".join([packed_alike(ordinals, counts) for counts, ordinals in in_flight.items()])
         return cls(
             number=reader.number,
             name=reader.name,
@@ -226,7 +221,7 @@ class ChannelState(ReaderState):
             cursor=passed.floor,
             passed=passed,
             paused=reader.paused,
-            chunks=written.named([timer_heap, *pages, again, *reader.backlog.packed()]),
+            chunks=written.named([*reader.deferred.packed(), *reader.in_flight.packed(), *reader.backlog.packed()]),
             letters=written.named(reader.buried.packed()),
         )
 

@@ -9,6 +9,7 @@ from nsqd.core.message.attributes import PACKED_TTL, group_in, groups_in, has_he
 from nsqd.core.message.frame import STAMP, with_headers
 from penstock.protocol.headers import USUAL_PRIORITY, pack_headers
 
+NO_GROUP = hash(b"")  # the group of a message without a header `group`: 0
 _start = itemgetter(0)
 
 
@@ -72,29 +73,32 @@ class Extent:
         headers = [unpack(packed, start).headers for start, _, packed in self.attributed(ordinal, ordinal + 1)]
         return pack_headers(headers[0] if headers else ())
 
-    def group_of(self, ordinal: int) -> bytes:
-        """Return the group of a message: its header `group`; b"": it is of none."""
+    def group_of(self, ordinal: int) -> int:
+        """Return the group of a message: the hash of its header `group`, or NO_GROUP.
+
+        So a group in flight takes 32 bytes, however long its key is. Keys with the same hash would be one group: in order, too.
+        """
         place = bisect_right(self.headers, ordinal, key=_start) - 1
         if place < 0:
-            return b""
+            return NO_GROUP
         _, end, packed = self.headers[place]
-        return group_in(packed) if ordinal < end else b""
+        return hash(group_in(packed)) if ordinal < end else NO_GROUP
 
-    def groups(self, first: int, end: int) -> list[bytes]:
+    def groups(self, first: int, end: int) -> list[int]:
         """Return the group of each of the messages first..end."""
         place = max(0, bisect_right(self.headers, first, key=_start) - 1)
         own = self.headers[place : bisect_left(self.headers, end, place, key=_start)]
         if own and own[0][0] <= first and own[-1][1] >= end:
-            groups = groups_in(own)
+            groups = list(map(hash, groups_in(own)))
             count = own[-1][1] - own[0][0]
             if len(own) < count:  # there are gaps, or entries of several messages
                 for index in reversed([at for at, (start, stop, _) in enumerate(own) if stop - start > 1]):
                     groups[index : index + 1] = [groups[index]] * (own[index][1] - own[index][0])
             if len(groups) == count:
                 return groups if count == end - first else groups[first - own[0][0] : end - own[0][0]]
-        groups = [b""] * (end - first)
+        groups = [NO_GROUP] * (end - first)
         for start, stop, packed in self.attributed(first, end):
-            groups[start - first : stop - first] = [group_in(packed)] * (stop - start)
+            groups[start - first : stop - first] = [hash(group_in(packed))] * (stop - start)
         return groups
 
     def priorities(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:

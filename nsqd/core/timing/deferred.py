@@ -7,6 +7,7 @@ cost neither much memory nor a stall (docs/contributing/design/channel.md#far-an
 
 The page of a minute is a list of chunks. Only the last one may grow; it is a bytearray, all others are bytes and never change.
 So a checkpoint can write them in earlier turns than the rest (`frozen_chunks`), and their memory is given back chunk by chunk.
+The timer heap has such chunks as well, in addition to the objects.
 """
 
 from array import array
@@ -15,13 +16,14 @@ from itertools import islice
 from struct import Struct
 from typing import TypeAlias
 
+from nsqd.core.timing.deferred_pages import ENDLESS, PackedChunk, after, page_of
 from nsqd.core.timing.duequeue import WALKED_AT_ONCE, DueQueue
 
 MINUTE = 60_000_000_000  # ns
 CHUNK_BYTES = 2048 * 24  # bytes of a full chunk
 RECLAIMED_AT_ONCE = 500  # messages: 0.1 ms
 PHASES = 1024  # different offsets within the minute at which queues move their pages
-TIMER_BYTES = 250  # memory of a message in the timer heap: the entry, the Message, three numbers
+TIMER_BYTES = 275  # memory of a message in the timer heap: the entry, the Message, three numbers, and packed
 _PAGED = Struct("<QqQ")  # ordinal, due ns, counts
 PAGED_SIZE = _PAGED.size  # bytes
 _FAILURES = 32  # bits of the attempts in counts
@@ -63,6 +65,81 @@ def message_of(ordinal: int, counts: int) -> Message:
     return Message(ordinal, attempts_of(counts), counts >> _FAILURES)
 
 
+def pack_ready(messages: Iterable[Message]) -> bytes:
+    """Return messages packed in their order, all due at once. To pack each of them alone takes three times as long."""
+    alone = list(messages)
+    packed = array("Q", bytes(len(alone) * PAGED_SIZE))
+    packed[::3] = array("Q", [one.ordinal for one in alone])
+    packed[2::3] = array("Q", [one.attempts | one.failures << _FAILURES for one in alone])
+    return packed.tobytes()
+
+
+class TimerHeap(DueQueue[Message]):
+    """Messages by due time, which are also packed for checkpoints, in chunks in the order of pushing.
+
+    A message that leaves because it is due stays in its chunk, of which only messages due after `_left_until` count.
+    """
+
+    __slots__ = ("_chunks", "_left_until")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._chunks: list[Chunk] = []  # only the last one grows
+        self._left_until = 0  # monotonic ns; messages due until then that are still in the heap are few
+
+    def push(self, due: int, item: Message) -> int:
+        self._pack(pack(item.ordinal, due, item.counts))
+        return super().push(due, item)
+
+    def _pack(self, packed: bytes) -> None:
+        if not self._chunks:
+            self._chunks.append(bytearray())
+        self._chunks[-1] += packed
+        if len(self._chunks[-1]) >= CHUNK_BYTES:
+            self._chunks[-1] = bytes(self._chunks[-1])
+            self._chunks.append(bytearray())
+            for _ in range(2):  # so that chunks become fewer even if half of their messages are in the heap
+                if len(self._chunks) * CHUNK_BYTES > 2 * (len(self) * PAGED_SIZE + CHUNK_BYTES):
+                    self._chunks[-1] += after(page_of(bytes(self._chunks.pop(0))), self._left_until)
+
+    def pop_due(self, now: int, limit: int) -> list[Message]:
+        popped = super().pop_due(now, limit)
+        following = self.next_due()
+        if following is None:
+            self._chunks.clear()
+        self._left_until = max(self._left_until, now if following is None else min(now, following))
+        return popped
+
+    def remove_chosen(self, is_chosen: Callable[[Message], bool]) -> list[tuple[int, Message]]:
+        taken = super().remove_chosen(is_chosen)
+        if taken:
+            ordinals = {message.ordinal for _, message in taken}
+            self._chunks = list(filter(None, [_without(chunk, ordinals, []) for chunk in self._chunks]))
+            self._chunks[-1:] = map(bytearray, self._chunks[-1:])
+        return taken
+
+    def pop_batch(self, limit: int) -> list[Message]:
+        self._chunks, self._left_until = [], ENDLESS
+        return super().pop_batch(limit)
+
+    def packed(self) -> list[PackedChunk]:
+        """Return all messages packed, 24 bytes each, in no promised order."""
+        overdue = self.due_until(self._left_until)
+        others = b"".join([pack(message.ordinal, due, message.counts) for due, message in overdue])
+        return [others, *((bytes(chunk), self._left_until) for chunk in self._chunks)]
+
+    def frozen_chunks(self) -> list[bytes]:
+        """Return the chunks that never change."""
+        return [chunk for chunk in self._chunks if isinstance(chunk, bytes)]
+
+    def check(self) -> None:
+        super().check()
+        packed = [entry for chunk in self._chunks for entry in unpack(chunk) if entry[1] > self._left_until]
+        later = [(one.ordinal, due, one.counts) for due, one in self.entries() if due > self._left_until]
+        assert sorted(packed) == sorted(later)
+        assert all(isinstance(chunk, bytes) for chunk in self._chunks[:-1])
+
+
 class Deferred:
     """The deferred messages of one queue, by the times when they are due (monotonic ns)."""
 
@@ -71,7 +148,7 @@ class Deferred:
     def __init__(self, number: int = 0) -> None:
         """Begin without messages. The `number` of the queue spreads the page moves of ten thousand queues over the minute."""
         self._phase = number % PHASES * (MINUTE // PHASES) * 5 // 6  # ns after the earliest time to move a page
-        self._timer_heap: DueQueue[Message] = DueQueue()
+        self._timer_heap = TimerHeap()
         # minute -> chunks of packed messages due in it; no page and no chunk is empty
         self._deferred_pages: dict[int, list[Chunk]] = {}
         self.count = 0  # messages in the heap and in the pages together
@@ -217,14 +294,13 @@ class Deferred:
                 return list[tuple[int, int, Message | None]](first[:count])
         return (yield from self._timer_heap.after(place, count, is_chosen))
 
-    def packed(self) -> tuple[bytes, list[bytes]]:
-        """Return all messages packed, 24 bytes each, in no promised order: those of the timer heap, and the chunks."""
-        in_heap = [pack(message.ordinal, due, message.counts) for due, message in self._timer_heap.entries()]
-        return b"".join(in_heap), [bytes(chunk) for chunk in self._chunks()]
+    def packed(self) -> list[PackedChunk]:
+        """Return all messages packed, 24 bytes each, in no promised order."""
+        return [*self._timer_heap.packed(), *(bytes(chunk) for chunk in self._chunks())]
 
     def frozen_chunks(self) -> list[bytes]:
         """Return the chunks that never change. They leave a page as a whole, or are replaced by others."""
-        return [chunk for chunk in self._chunks() if isinstance(chunk, bytes)]
+        return [*self._timer_heap.frozen_chunks(), *(chunk for chunk in self._chunks() if isinstance(chunk, bytes))]
 
     def _chunks(self) -> Iterator[Chunk]:
         for page in self._deferred_pages.values():

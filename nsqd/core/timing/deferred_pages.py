@@ -6,6 +6,7 @@ nsqd/core/timing/deferred.py packs them; a due of 0 means at once.
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from itertools import compress
 from typing import TypeAlias
 
 BLOCK = 4096  # messages per bytearray of flags
@@ -17,6 +18,8 @@ ENDLESS = (1 << 63) - 1  # more than any ordinal
 _EMPTY = bytes(BLOCK)
 
 Page: TypeAlias = "array[int]"
+# A chunk of packed messages; or one, and which messages have left it since: see `remaining`.
+PackedChunk: TypeAlias = "bytes | tuple[bytes, int | bytes]"
 
 
 class DeferredPages:
@@ -154,8 +157,26 @@ def between(page: Page, first: int, end: int) -> Page:
 
 def after(page: Page, time: int) -> Page:
     """Return a page with those of its messages that are due after `time`; the page itself if that is all of them."""
-    later = {ordinal for ordinal, due in zip(page[::3], page[1::3], strict=True) if due > time}
-    return next(_chosen([page], later.__contains__), array("q"))
+    return _compressed(page, [due > time for due in page[1::3]])
+
+
+def remaining(chunk: bytes, left: int | bytes) -> bytes:
+    """Return a chunk without the messages that left it: those due until `left` (ns), or those with these ordinals (8 bytes)."""
+    page = page_of(chunk)
+    if isinstance(left, int):
+        return after(page, left).tobytes()
+    ordinals = set(array("q", left))
+    return _compressed(page, [ordinal not in ordinals for ordinal in page[::3]]).tobytes()
+
+
+def _compressed(page: Page, chosen: list[bool]) -> Page:
+    """Return a page with the chosen messages; the page itself if that is all of them."""
+    if all(chosen):
+        return page
+    left = array("q", bytes(24 * sum(chosen)))
+    for column in range(3):
+        left[column::3] = array("q", compress(page[column::3], chosen))
+    return left
 
 
 def _chosen(pages: Iterable[Page], is_chosen: Callable[[int], bool]) -> Iterator[Page]:

@@ -7,6 +7,7 @@ size <= 2 x live + 64 after any sequence of calls (a property test holds this).
 
 from collections.abc import Callable, Generator, Iterator
 from heapq import heapify, heappop, heappush, nsmallest
+from itertools import takewhile
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -84,9 +85,27 @@ class DueQueue(Generic[T]):
         """Return all items, in the order of pushing."""
         return list(self._items.values())
 
+    def handles(self, first: int) -> list[int]:
+        """Return the handles from `first` on of items in the queue, ascending. The others cost nothing."""
+        return list(takewhile(first.__le__, reversed(self._items)))[::-1] if first else list(self._items)
+
+    def get(self, handle: int) -> T | None:
+        """Return the item that was pushed with this handle; None if it is no longer in the queue."""
+        return self._items.get(handle)
+
     def entries(self) -> list[tuple[int, T]]:
         """Return (due, item) for all items, in no promised order."""
         return [(due, self._items[handle]) for due, handle in self._heap if handle in self._items]
+
+    def due_until(self, time: int) -> list[tuple[int, T]]:
+        """Return (due, item) for all items that are due at or before `time` (ns), in no promised order. Others cost nothing."""
+        heap, items = self._heap, self._items
+        places = [0] if heap else []
+        for place in places:  # and those below it
+            if heap[place][0] <= time:
+                places += range(2 * place + 1, min(2 * place + 3, len(heap)))
+        entries = (heap[place] for place in places)
+        return [(due, items[handle]) for due, handle in entries if due <= time and handle in items]
 
     def ascending(self) -> Iterator[tuple[int, int, T]]:
         """Yield (due, handle, item) for all items in order. They must not change meanwhile. The first n cost n log n."""

@@ -20,6 +20,7 @@ from typing import Any
 import msgpack
 
 from nsqd.core.reader import ReaderKind as ReaderKind
+from nsqd.core.timing.deferred_pages import remaining
 from nsqd.core.topic_state import TopicState
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import EXTENT_BYTES, StoredExtent
@@ -72,10 +73,11 @@ def _resolve(array: list[Any], chunks: Mapping[int, bytes], is_known: bool) -> N
     channels = [reader for reader in array[_READERS] if reader[0] == ReaderKind.CHANNEL]
     lists = [array[_DELAYED], *(one[place] for one in channels for place in (_PAGES, _BURIED))]
     for pages in lists:
-        if is_known and any(isinstance(page, int) and page not in chunks for page in pages):
+        parts = [page if isinstance(page, list) else (page, b"") for page in pages]
+        if is_known and any(isinstance(page, int) and page not in chunks for page, _ in parts):
             raise MissingChunk
-        named = (chunks.get(page, b"") if isinstance(page, int) else page for page in pages)
-        pages[:] = [page for page in named if page]
+        named = ((chunks.get(page, b"") if isinstance(page, int) else page, left) for page, left in parts)
+        pages[:] = [page if left == b"" else remaining(page, left) for page, left in named if page]
 
 
 def _extent(stored: StoredExtent) -> list[Any]:

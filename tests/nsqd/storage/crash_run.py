@@ -92,7 +92,7 @@ def judge_torn_batches(before: Batches, after: Batches, seen: Batches) -> None:
     for name in before.keys() & after.keys():
         if before[name].created == after[name].created:
             assert name in seen, f"the batch {name} was lost"
-            assert before[name].state <= seen[name].state <= after[name].state
+            assert before[name].state <= seen[name].state <= after[name].state, f"the state of {name!r} is lost"
             kept = before[name].follow_ups.keys() & after[name].follow_ups.keys()
             assert kept <= seen[name].follow_ups.keys(), f"the batch {name} lost follow-ups"
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from nsqd.cluster.membership import members
-from nsqd.cluster.membership.cluster import MOST_RUNS_AHEAD
 from nsqd.cluster.membership.leader_frames import Closed, Hold, Leadership, pack_closed, pack_leaders
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.members import MOST_UNPROVED
+from nsqd.cluster.membership.reports import MOST_RUNS_AHEAD
 from nsqd.cluster.membership.topic_configs import AHEAD, MOST_VALUE, VersionedConfig, pack_configs
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.wire.frames import FrameKind

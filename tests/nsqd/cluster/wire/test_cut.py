@@ -87,7 +87,7 @@ def test_that_the_other_side_has_given_up_is_not_taken_for_its_end() -> None:
     made.receive_eof()
     assert (link.closing, made.outbox.closing) == (CUT_OFF, True)
     own.closed(link, NOW)
-    assert 1 not in own._ended
+    assert 1 not in own._reports._ended
 
 
 def test_a_connection_too_many_is_closed() -> None:

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.core.channel import inflight
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER, InFlight, Run
+from nsqd.core.timing.deferred import PAGED_SIZE, Message
 from nsqd.core.timing.duequeue import SLACK
 from tests.cases import each
+from tests.small_chunks import CHUNK, entries_of
 
 NOW, DEADLINE = 1000, 2000
 
@@ -164,3 +167,63 @@ def test_any_order_takes_each_message_once(data: st.DataObject) -> None:
         flight.check()
         assert ordinals(flight) == sorted(expected)
         assert all([*run.groups_in_flight()] == [*map(name, run.ordinals())] for run in flight.runs() if run.groups)
+
+
+# checkpoints
+
+DEEDS = ["deliver", "batch", "single", "take", "due", "put back", "clear", "pack", "describe"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 6)), max_size=40))
+def test_chunks_less_the_messages_that_have_left_are_the_messages_in_flight(deeds: list[tuple[str, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inflight, "CHUNK_BYTES", CHUNK * PAGED_SIZE)
+        flight, owner, packing = InFlight(), Holder(), iter(())
+        for step, (deed, number) in enumerate(deeds):
+            first, now = step * 100, DEADLINE + step
+            if deed == "deliver":
+                deliver(flight, owner, first, number + 1, now)
+            elif deed == "batch":
+                together = range(first, first + 2 * number + 1, 2)
+                flight.hold_batch(owner, together, (), b"".join(map(name, together)), NOW, now, b"")
+            elif deed == "single":
+                flight.hold_single(owner, Message(first, 2, 1), name(first), NOW, now, b"")
+            elif deed == "take" and flight.count:
+                ids = b"".join(map(name, ordinals(flight)[number:][: number + 1]))
+                if flight.take_from_batch(owner, ids, 0) is None:
+                    flight.take_next(owner, ids, 0)
+            elif deed in ("due", "put back") and (run := flight.take_due(now)) is not None:
+                if deed == "due":
+                    flight.expire(run, number)
+                if len(run):
+                    flight.put_back(run)
+            elif deed == "clear" and number == 0:
+                flight.clear()
+            elif deed == "pack":
+                packing = packing if number else flight.frozen_chunks()
+                for _ in range(number):
+                    next(packing, None)
+            elif deed == "describe":
+                assert [one for one, _, _ in entries_of(flight.packed())] == ordinals(flight)
+            flight.check()
+        counts = {
+            one: Message(one, run.attempts, run.failures).counts for run in flight.runs() for one in run.ordinals()
+        }
+        assert entries_of(flight.packed()) == [(one, 0, counts[one]) for one in sorted(counts)]
+
+
+def test_messages_that_were_packed_are_not_packed_again_until_the_checkpoint_is_written(
+    flight: InFlight, owner: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inflight, "CHUNK_BYTES", CHUNK * PAGED_SIZE)
+    for ordinal in range(3 * CHUNK + 1):
+        deliver(flight, owner, ordinal, 1)
+    chunks = list(flight.frozen_chunks())
+    assert [len(chunk) for chunk in chunks] == 3 * [CHUNK * PAGED_SIZE]
+    flight.take_next(owner, name(0), 0)
+    assert list(flight.frozen_chunks()) == []
+    *packed, rest = flight.packed()
+    assert [chunk for chunk, _ in packed] == chunks
+    assert [len(gone) // 8 for _, gone in packed] == [1, 0, 0]
+    assert entries_of([rest]) == [(3 * CHUNK, 0, 1)]
+    assert len(list(flight.frozen_chunks())) == 3

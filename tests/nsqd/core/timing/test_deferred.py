@@ -1,9 +1,12 @@
 """Deferred messages: near and far, in order, never early, and far ones at 24 bytes."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.core.timing.deferred import MINUTE, Deferred, Message, pack
+from nsqd.core.timing import deferred as module
+from nsqd.core.timing.deferred import MINUTE, PAGED_SIZE, Deferred, Message, pack
+from tests.small_chunks import CHUNK, entries_of
 
 SECOND = 1_000_000_000
 
@@ -69,4 +72,46 @@ def test_a_page_grows_only_at_its_end_whether_it_was_loaded_or_pushed() -> None:
     deferred.approach(2 * MINUTE, 100)
     assert b"".join(frozen) == before
     assert deferred.count == 3003
+    deferred.check()
+
+
+STEPS = st.tuples(st.sampled_from(["push", "pop", "remove", "batch"]), st.integers(0, 40))
+
+
+@given(st.lists(STEPS, max_size=60))
+def test_packed_messages_are_all_that_wait_and_full_chunks_never_change(
+    steps: list[tuple[str, int]],
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK_BYTES", CHUNK * PAGED_SIZE)
+        deferred, now, expected = Deferred(), 0, dict[int, tuple[int, int, int]]()
+        for step, (deed, number) in enumerate(steps):
+            frozen = deferred.frozen_chunks()
+            before = list(map(bytes, frozen))
+            if deed == "push":
+                due = number * 3 * SECOND
+                deferred.push(due, Message(step, 2, 1), now)
+                expected[step] = step, due, Message(step, 2, 1).counts
+            elif deed == "pop":
+                now += number * SECOND
+                deferred.approach(now, number)
+                for message in deferred.pop_due(now, number // 4 + 1):
+                    del expected[message.ordinal]
+            elif deed == "remove":
+                for message in deferred.remove_ordinals({number, number + 1}):
+                    del expected[message.ordinal]
+            elif number > 30:
+                for ordinal in deferred.pop_batch(number // 10):
+                    del expected[ordinal]
+            deferred.check()
+            assert entries_of(deferred.packed()) == sorted(expected.values())
+            assert list(map(bytes, frozen)) == before
+
+
+def test_chunks_of_messages_that_have_left_are_dropped_although_each_has_one_that_waits() -> None:
+    deferred = Deferred()
+    for now in range(100 * module.CHUNK_BYTES // PAGED_SIZE):
+        deferred.push(MINUTE if now % 1000 == 0 else now + 10, Message(now, 1), now)
+        deferred.pop_due(now, 100)
+    assert len(deferred.frozen_chunks()) <= 3
     deferred.check()

@@ -32,21 +32,26 @@ State = tuple[dict[int, int], list[tuple[int, int, int]], list[tuple[bytes, Dead
 
 
 class World:
-    """A node with a topic whose channel has messages that are deferred, buried and back, and whose delay queue has others."""
+    """A node with a topic whose channel has COUNT messages in each state, and whose delay queue has others.
+
+    Ordinals from 0 on are deferred for long, from COUNT on for seconds, from 2 COUNT on in flight, then buried, then back.
+    """
 
     def __init__(self) -> None:
         self.node = SimNode(durability=Durability.OS)
         self.clock = self.node.clock
-        consumer, inbox = self.node.subscribe(ready=COUNT, timeout=HOUR)
+        consumer, inbox = self.node.subscribe(ready=3 * COUNT, timeout=HOUR)
         self.topic, self.channel = self.node.broker.topics["t"], consumer.channel
-        self.node.publish(COUNT)
+        self.node.publish(2 * COUNT)
+        for _ in range(COUNT):
+            self.node.publish()
         self.ids = [message.id for message in inbox.take()]
-        for one in self.ids:
-            consumer.requeue(one, HOUR, self.clock.now)
+        for place, one in enumerate(self.ids[: 2 * COUNT]):
+            consumer.requeue(one, HOUR if place < COUNT else SECOND * place, self.clock.now)
         consumer.set_ready(0)
         self.consumer = consumer
         self.node.publish(2 * COUNT)
-        self.buried, back = ([self.id_of(one + at) for one in range(COUNT)] for at in (COUNT, 2 * COUNT))
+        self.buried, back = ([self.id_of(one + at) for one in range(COUNT)] for at in (3 * COUNT, 4 * COUNT))
         for chosen in (self.buried, back):
             actions.bury(self.topic.distribution, self.channel, chosen, "by hand")
         actions.kick(self.channel, [one.message_id for one in back])
@@ -58,16 +63,17 @@ class World:
     def id_of(self, ordinal: int) -> ChosenMessage:
         return ChosenMessage(ordinal, message_id(self.channel.backlog.extents.frame_in_memory(ordinal, False)))
 
-    def written(self, *meanwhile: Callable[[], object]) -> tuple[Chunks, bytes]:
-        """The checkpoint's CHUNK records and STATE_TOPIC; each of `meanwhile` happens between two of the former."""
+    def written(self, *meanwhile: Callable[[], object], every: int = 10) -> tuple[Chunks, bytes]:
+        """The checkpoint's CHUNK records and STATE_TOPIC; each of `meanwhile` happens after `every` of the former."""
         chunks: Chunks = {}
         left = list(meanwhile)
         for kind, content in contents(self.source):
             if kind is RecordKind.CHUNK:
                 topic, number = records.CHUNK.unpack_from(content)
                 chunks.setdefault(topic, {})[number] = content[records.CHUNK.size :]
-                if number % (CHUNK * 2) == 0 and left:
+                if number % every == every - 1 and left:
                     self.node.turn(left.pop(0))
+                    self.node.turn(lambda: None)
             elif kind is RecordKind.STATE_TOPIC:
                 assert not left
                 return chunks, content
@@ -92,7 +98,11 @@ def world() -> World:
 
 
 def act(world: World, name: str) -> None:
-    chosen = [ChosenMessage(ordinal, world.ids[ordinal]) for ordinal in (0, 7, COUNT - 1)]
+    chosen = [
+        ChosenMessage(at + ordinal, world.ids[at + ordinal])
+        for at in (0, COUNT, 2 * COUNT)
+        for ordinal in (0, 7, COUNT - 1)
+    ]
     if name == "finish":
         actions.finish(world.topic.distribution, world.channel, chosen)
     elif name == "requeue":
@@ -107,8 +117,17 @@ def act(world: World, name: str) -> None:
     elif name == "kick all":
         actions.kick(world.channel, [one.message_id for one in world.buried])
     elif name == "move":
-        back = [world.id_of(2 * COUNT + one) for one in (0, 7, COUNT - 1)]
+        back = [world.id_of(4 * COUNT + one) for one in (0, 7, COUNT - 1)]
         actions.bury(world.topic.distribution, world.channel, [*back, world.buried[0]], "again")
+    elif name == "answer":
+        for at in (8, 1, 4):
+            world.consumer.finish(world.ids[2 * COUNT + at])
+        world.consumer.requeue(world.ids[2 * COUNT + 5], 0, world.clock.now)
+        world.consumer.touch(world.ids[2 * COUNT + 10], HOUR, HOUR, world.clock.now)
+    elif name == "time out":
+        world.clock.advance(2 * HOUR)
+    elif name == "become due":
+        world.clock.advance((COUNT + 5) * SECOND)
     elif name == "deliver":
         world.consumer.set_ready(CHUNK + 2)
     elif name == "empty":
@@ -117,29 +136,30 @@ def act(world: World, name: str) -> None:
         world.channel.deferred.approach(world.clock.now + 2 * HOUR, CHUNK + 1)
 
 
-DEEDS = ["nothing", "finish", "requeue", "publish", "bury", "kick", "kick all", "move", "deliver", "empty", "approach"]
+DEEDS = ["nothing", "finish", "requeue", "publish", "bury", "kick", "kick all", "move", "deliver", "answer"]
+LATER = ["empty", "approach", "become due", "time out"]
 
 
 def test_all_but_the_last_messages_of_each_kind_are_written_ahead_of_the_state(world: World) -> None:
     written, content = world.written(lambda: None)
     (chunks,) = written.values()
-    assert world.channel.counts() == (COUNT, 0, 2 * COUNT, COUNT)
-    assert len(chunks) >= 4 * (COUNT // CHUNK - 2)
+    assert world.channel.counts() == (COUNT, COUNT, 3 * COUNT, COUNT)
+    assert len(chunks) >= 6 * (COUNT // CHUNK - 2)
     assert len(content) < len(encode_topic(state_of(world.topic, world.clock.now), None, 0)) / 3
 
 
-@each("first", DEEDS)
-@each("second", DEEDS)
+@each("first", DEEDS + LATER[1:])
+@each("second", DEEDS + LATER)
 def test_the_state_is_that_of_its_own_turn_whatever_happened_meanwhile(first: str, second: str) -> None:
     world = World()
-    written, content = world.written(lambda: act(world, first), lambda: act(world, second))
+    written, content = world.written(lambda: act(world, first), lambda: act(world, second), every=20)
     assert entries(decode_topic(content, {}, written)[0]) == entries(world.in_one_piece())
 
 
 def test_chunks_that_changed_meanwhile_are_written_again_ahead_of_the_state(world: World) -> None:
     every_third = [one.message_id for one in world.buried[::CHUNK]]
     _, unchanged = world.written(lambda: None)
-    meanwhile = [lambda: None] * 5 + [lambda: actions.finish_buried(world.channel, every_third) and None]
+    meanwhile = [lambda: None] * 4 + [lambda: actions.finish_buried(world.channel, every_third) and None]
     _, changed = world.written(*meanwhile)
     assert len(changed) < len(unchanged) + 200
 
@@ -149,7 +169,7 @@ def test_a_start_after_any_turn_of_a_checkpoint_finds_every_message_as_it_was(
 ) -> None:
     monkeypatch.setattr(checkpoint, "SLICE_BYTES", 1)
     node, checkpoints, turns = world.node, world.node.log.checkpoints, 0
-    deeds = iter(name for name in DEEDS if name not in ("empty", "approach"))
+    deeds = iter(DEEDS)
     checkpoints._begin()
     while checkpoints._contents is not None:
         deed = next(deeds, "nothing") if turns % 4 == 3 else "nothing"
@@ -158,7 +178,7 @@ def test_a_start_after_any_turn_of_a_checkpoint_finds_every_message_as_it_was(
         replay = replayed(LogRecords(node.disk.kill()))[0]
         replay.conclude()
         assert entries(replay.topics[world.topic.number]) == entries(world.in_one_piece())
-    assert turns > 4 * (COUNT // CHUNK - 2)
+    assert turns > 6 * (COUNT // CHUNK - 2)
 
 
 def test_without_a_corrupt_chunk_what_is_known_of_the_topic_is_better(world: World) -> None:
