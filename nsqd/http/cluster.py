@@ -61,9 +61,9 @@ left, and ends 3 s later. GET /cluster/leave returns the progress:
 
 `state` is staying, waiting, handing over, telling, left or gave up; `logs` are those that are still to be transferred, with
 the node that was asked last; `lacking` are those that another node leads, perhaps without messages that this node has;
-`leaderless` are those of which it has a copy, and whose leader is lost: no node has promoted them. It leaves when all three are
-empty. After `limit` (a day at most, else 400 INVALID_ARG_LIMIT), or if another node has promoted a log of this one without a
-part of it, it ends without leaving.
+`leaderless` are those of which it has a copy, and whose leader is lost, or not connected. It leaves when all three are empty.
+After `limit` (a day at most, else 400 INVALID_ARG_LIMIT), or if another node has promoted a log of this one without a part of
+it, it ends without leaving.
 
 With POST /cluster/promote?log=ID this node becomes a candidate for the log of a lost node, though its replica may lack
 acknowledged messages, or finishes. The response, {"log": "ID"}, means that it tries: other nodes

@@ -12,7 +12,7 @@ See docs/contributing/design/cluster-protocol.md#elections.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from nsqd.cluster.ownership.candidate import Candidate, Witnesses
@@ -140,14 +140,19 @@ class Elections(Part):
     # statistics
 
     def leaderless(self) -> list[bytes]:
-        """Return the logs of which this node has a whole replica, and that have no leader: none has promoted them."""
-        cases, own, closed = self.cases.by_log, self._cluster.own.number, self._leaders.closed
-        left = [cases[one] for one in cases.keys() - closed.keys()]
-        lost = [one for one in left if one.lost_since is not None and one.epoch.node != own]
-        return [one.log_id for one in lost if one.replica is not None and one.replica.is_complete]
+        """Return the logs of which this node has a whole replica, and whose leader is lost, or may be: it is not connected."""
+        links = self._cluster.links
+        return [one.log_id for one in self._followed() if one.lost_since is not None or one.epoch.node not in links]
 
     def has_unserved_log(self) -> bool:
-        return bool(self.leaderless())
+        return any(one.lost_since is not None for one in self._followed())
+
+    def _followed(self) -> Iterator[Case]:
+        """Yield the cases of the logs of other leaders of which this node has a whole replica."""
+        for log_id, case in self.cases.by_log.items():
+            is_whole = case.replica is not None and case.replica.is_complete
+            if is_whole and case.epoch.node != self._cluster.own.number and log_id not in self._leaders.closed:
+                yield case
 
     def figures(self) -> dict[str, Any]:
         """Return the leaders of logs and the elections, for /cluster. A closed log needs no leader."""

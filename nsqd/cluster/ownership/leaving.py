@@ -7,7 +7,8 @@ is not transferred within the limit stays its own: there is a failover as from a
 node it does not leave either: none would know.
 
 It does not leave as long as its disk may have the only copy of messages: of a log with a leader that may lack a part of it, or
-of a log whose leader is lost. A leader compares each replica with its log, and what it lacks is salvaged, and transferred too.
+of a log whose leader is lost, or may be, because it is not connected. A leader compares each replica with its log, and what it
+lacks is salvaged, and transferred too.
 
 Nothing here does input or output, or reads a clock.
 
@@ -84,7 +85,7 @@ class Leaving(Part):
         self._keep, self._elections, self._node = keep, elections, node
         self._fenced: list[bytes] = []  # own logs that another node leads now, without a part of them
         self._unsettled: Iterable[bytes] | None = None  # as the node said at the last tick
-        self.left_behind: list[bytes] = []  # logs that are whole here, and that no node leads: their leaders are lost
+        self.left_behind: list[bytes] = []  # logs that are whole here, and whose leaders are lost, or not connected
         self._cluster = cluster
         self._limit = self._begun = 0  # ns; when it began
         self._in_flight = 0

@@ -68,6 +68,13 @@ class Life:
             self.clients.append(self.node.subscribe("t", "c", self.random.choice((1, 4, 50)), TIMEOUT))
             self.node.advance(0)
 
+    def leave(self) -> None:
+        """Close the connection of a client."""
+        if self.clients:
+            left, _ = self.clients.pop()
+            left.leave(self.node.broker)
+            self.taken = [(client, one) for client, one in self.taken if client is not left]
+
     def finish(self, client: Client, one: Delivery) -> None:
         if not client.finish(one.id):
             self.ended.add(one.body)

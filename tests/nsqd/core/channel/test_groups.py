@@ -312,6 +312,8 @@ class GroupLife(Life):
             ordering=Ordering.GROUP,
             retry=self.random.choice((None, Retry(SECOND, SECOND))),
             concurrency=self.random.choice((None, 3)),
+            group_rate=self.random.choice((None, 100)),
+            on_bury=self.random.choice((None, *OnBury)),
         )
 
     def start(self) -> None:
@@ -319,10 +321,19 @@ class GroupLife(Life):
         self.out: set[bytes] = set()
 
     def run(self) -> None:
-        self.live(
-            120, *[self.publish] * 2, self.subscribe, *[self.answer] * 2, self.answer_together, self.wait, self.kill
-        )
+        acts = self.subscribe, self.answer_together, self.wait, self.kill, self.leave, self.change
+        self.live(120, *[self.publish] * 2, *[self.answer] * 2, *acts)
         self.end()
+
+    def change(self) -> None:
+        """Change settings that keep the order."""
+        self.config = self.choose_config()
+        self.node.broker.topics["t"].configure(self.config)
+        self.node.turn()
+
+    def leave(self) -> None:
+        super().leave()
+        self.out &= {one.body for _, one in self.taken}
 
     def all(self) -> set[bytes]:
         return {body for group in self.published.values() for body in group}

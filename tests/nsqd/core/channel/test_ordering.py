@@ -68,12 +68,6 @@ class ChangingLife(Life):
         self.random.choice((actions.kick, actions.finish_buried))(self.channel, self.channel.buried.oldest(50))
         self.node.turn()
 
-    def leave(self) -> None:
-        if self.clients:
-            left, _ = self.clients.pop()
-            left.leave(self.node.broker)
-            self.taken = [(client, one) for client, one in self.taken if client is not left]
-
     def look(self) -> None:
         self.node.turn()
         self.taken += [(client, one) for client, inbox in self.clients for one in inbox.take()]
