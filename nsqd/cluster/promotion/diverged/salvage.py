@@ -246,8 +246,11 @@ class Salvage(Part):
     def _answered(self, number: int, answer: SalvageReply) -> None:
         copies = self.copies.values()
         copy = next((one for one in copies if (one.serial, one.log_id) == (answer.serial, answer.log_id)), None)
-        if copy is None or copy.held is None or self._is_busy or self._node_to_ask(answer.log_id) not in (None, number):
+        if copy is None or copy.held is None or self._node_to_ask(answer.log_id) not in (None, number):
             return  # it is asked again
+        if self._is_busy:
+            copy.due = 0  # it is asked again then: each reply might come during a scan
+            return
         if answer.log_id in self._cluster.leaders.closed:
             copy.orphaned = None
         if answer.decision is Decision.LET_GO:

@@ -371,6 +371,17 @@ def test_a_log_is_settled_when_its_replica_was_compared_and_no_diverged_copy_of_
     assert holder.salvage.unsettled() == set()
 
 
+def test_a_reply_during_a_scan_is_asked_for_again_as_soon_as_that_is_over() -> None:
+    holder = asking()
+    holder.salvage._is_busy = True
+    holder.answer(Decision.SALVAGE, 500)
+    assert holder.salvaged == []
+    holder.salvage._is_busy = False
+    asked = len(holder.sent)
+    holder.look(1)
+    assert len(holder.sent) == asked + 1
+
+
 def test_a_copy_that_an_operator_has_removed_is_forgotten() -> None:
     holder = asking()
     holder.directory.copies.clear()
