@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def leave(node: Node, limit: str, sleep: Callable[[float], object] = time.sleep) -> int:
-    """Do the work of `run`."""
+    """Have a node leave within `limit`, a duration, and return the exit code of `run`. Raises as that does."""
     number, others = _members(node.request("GET", "/cluster", {}))
     answer: httpx.Response | None = node.request("POST", "/cluster/leave", {"limit": limit})
     last = ""

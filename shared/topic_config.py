@@ -69,7 +69,7 @@ class Overflow(Enum):
 
 
 class Switch(Enum):
-    """Whether something is done."""
+    """Whether a channel does something that it can do without: it is off or on."""
 
     OFF = "off"
     ON = "on"

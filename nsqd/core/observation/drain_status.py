@@ -15,7 +15,7 @@ from nsqd.core.reader import Reader
 
 
 class DrainStatus(NamedTuple):
-    """What is left in a topic itself, in a reader, or in several of them, and of the node's schedules and batches."""
+    """Messages and jobs left in a topic itself, in a reader, or in several; and schedules and batches left on the node."""
 
     depth: int = 0  # messages: those that are not distributed yet, and those that are ready in a channel
     in_flight: int = 0

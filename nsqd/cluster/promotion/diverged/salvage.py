@@ -100,7 +100,7 @@ class Salvage(Part):
     # time
 
     def tick(self, now: int) -> None:
-        """Look after the diverged copies."""
+        """List the diverged copies, and read them or ask about them, as it is due."""
         if self._is_busy:
             return
         if now >= self._scan_due:

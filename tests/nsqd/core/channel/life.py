@@ -75,6 +75,17 @@ class Life:
             left.leave(self.node.broker)
             self.taken = [(client, one) for client, one in self.taken if client is not left]
 
+    def answer(self) -> None:
+        """Finish or requeue messages that were delivered, in any order."""
+        for _ in range(self.random.choice((1, 1, 30))):
+            if self.taken:
+                client, one = self.taken.pop(self.random.randrange(len(self.taken)))
+                if self.random.random() < 0.6:
+                    self.finish(client, one)
+                else:
+                    client.requeue(one.id, self.random.choice((0, SECOND)), self.clock.now)
+        self.node.turn()
+
     def finish(self, client: Client, one: Delivery) -> None:
         if not client.finish(one.id):
             self.ended.add(one.body)

@@ -205,16 +205,6 @@ class LimitedLife(Life):
         self.node.broker.topics["t"].intake.publish_with(new, of_group(group))
         self.node.turn()
 
-    def answer(self) -> None:
-        for _ in range(self.random.choice((1, 1, 30))):
-            if self.taken:
-                client, one = self.taken.pop(self.random.randrange(len(self.taken)))
-                if self.random.random() < 0.6:
-                    self.finish(client, one)
-                else:
-                    client.requeue(one.id, self.random.choice((0, SECOND)), self.clock.now)
-        self.node.turn()
-
     def wait(self) -> None:
         """Let time pass, and look after each turn: of what is delivered in one, some may time out in the next ones."""
         end = self.clock.now + self.random.choice((MS, SECOND, 3 * SECOND))

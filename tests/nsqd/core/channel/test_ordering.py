@@ -7,7 +7,6 @@ from shared.topic_config import TopicConfig
 from tests.effort import seeds
 from tests.nsqd.any_config import any_config, any_headers
 from tests.nsqd.core.channel.life import Life
-from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_node import run_seeds
 
 
@@ -51,16 +50,6 @@ class ChangingLife(Life):
             new = [b"%d" % (len(self.published) + number) for number in range(self.random.choice((1, 1, 3, 40)))]
             self.published += new
             self.node.broker.topics["t"].intake.publish_with(new, Attributes(any_headers(self.random)))
-        self.node.turn()
-
-    def answer(self) -> None:
-        for _ in range(self.random.choice((1, 1, 30))):
-            if self.taken:
-                client, one = self.taken.pop(self.random.randrange(len(self.taken)))
-                if self.random.random() < 0.6:
-                    self.finish(client, one)
-                else:
-                    client.requeue(one.id, self.random.choice((0, SECOND)), self.clock.now)
         self.node.turn()
 
     def kick(self) -> None:
